@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/base/error.h>
+
+namespace meshtorch {
+
+std::string format(const Problem& problem) {
+  std::string message = "[" + problem.op + "] ";
+  if (!problem.where.empty()) message += problem.where + ": ";
+  message += problem.what;
+  if (!problem.remedy.empty()) message += "; " + problem.remedy;
+  return message;
+}
+
+void fail(const Problem& problem) { throw Error(format(problem)); }
+
+}  // namespace meshtorch

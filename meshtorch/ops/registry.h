@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The table of all op rules: one line per op, grouped in families (one file each).
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <meshtorch/ops/op_call.h>
+
+namespace meshtorch {
+
+using RuleFunction = std::function<OpRule(const OpCall&)>;
+
+struct OpEntry {
+  std::string name;    // "aten::mm"
+  std::string family;  // "matmul"
+  std::string text;    // the notation, or what the function does where it depends on attributes
+  RuleFunction rule;
+};
+
+// A value owned by the Runtime, filled once with the built-in families.
+class OpRegistry {
+ public:
+  static OpRegistry built_in();
+  // Throws Error where the op has a rule already.
+  void add(OpEntry entry);
+  const OpEntry* find(std::string_view name) const;  // null: no rule
+  const std::vector<OpEntry>& entries() const { return entries_; }  // in order of addition
+
+ private:
+  std::vector<OpEntry> entries_;
+};
+
+}  // namespace meshtorch
