@@ -30,7 +30,7 @@ struct Layout {
 };
 
 // Resolves a spec for a tensor of this rank. Throws Error with `op` and `where` (a leaf's path, an
-// operand): unknown axis, more dims than the tensor has, an axis used twice.
+// operand): unknown axis, more dims than the tensor has, no mesh. (No axis occurs twice in a spec.)
 Layout resolve(const Mesh& mesh, const PartitionSpec& spec, std::int64_t rank,
                const std::string& op = "PartitionSpec", const std::string& where = "");
 

@@ -35,7 +35,12 @@ Interval shard_interval(const Mesh& mesh, std::int64_t size, AxisList axes, std:
 Box shard_box(const Mesh& mesh, const Shape& shape, const Layout& layout, std::int64_t position);
 Shape shard_shape(const Mesh& mesh, const Shape& shape, const Layout& layout, std::int64_t position);
 
+// What two boxes share; where they do not meet, an empty box.
+Box intersect(const Box& a, const Box& b);
+Shape shape_of(const Box& box);
+
 std::int64_t numel(const Shape& shape);
+std::int64_t volume(const Box& box);
 
 // Elements of the largest shard (that of position 0).
 std::int64_t max_shard_numel(const Mesh& mesh, const Shape& shape, const Layout& layout);

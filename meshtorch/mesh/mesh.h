@@ -9,9 +9,11 @@
 
 #include <cstdint>
 #include <initializer_list>
+#include <iosfwd>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include <meshtorch/mesh/axis.h>
@@ -36,7 +38,7 @@ class Mesh {
   // As above over the given global devices (row-major order; as many as the product, none twice).
   Mesh(std::vector<MeshAxis> axes, std::vector<std::int64_t> devices);
 
-  // Parses "dp=4,tp=2".
+  // Parses "dp=4,tp=2"; also what to_string prints, "(dp=4, tp=2)".
   static Mesh parse(std::string_view text);
 
   bool defined() const { return state_ != nullptr; }
@@ -65,7 +67,9 @@ class Mesh {
   // Every group of `axes`: a partition of all positions, ordered by each group's first position.
   const std::vector<std::vector<std::int64_t>>& groups(AxisList axes) const;
 
-  // The mesh of the named axes at coordinate `at` (by axis name) of all others.
+  // The mesh of the named axes, in the order given, at coordinate `at` (by axis name) of the others;
+  // coordinate 0 of those that `at` leaves out. Throws Error: an unknown or repeated axis, one that is
+  // both kept and in `at`, a coordinate that the mesh does not have.
   Mesh sub_mesh(const std::vector<std::string>& axes,
                 const std::vector<std::pair<std::string, std::int64_t>>& at = {}) const;
 

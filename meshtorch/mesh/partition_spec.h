@@ -8,7 +8,7 @@
 //   P("tp").unreduced("dp")                each device along dp holds one summand
 //
 // Trailing dims default to whole, an axis may be used once. The text form is
-// "P(dp, (fsdp, tp), -) unreduced(dp)"; parse(to_string(s)) == s.
+// "P(dp, (fsdp, tp), -, pp) unreduced(ep)"; parse(to_string(s)) == s.
 #pragma once
 
 #include <concepts>
@@ -44,9 +44,10 @@ class PartitionSpec {
   }
   // From data: throws Error where an axis is used twice or a name is ill-formed.
   static PartitionSpec from(std::vector<DimSpec> dims, std::vector<std::string> unreduced = {});
+  // Reads the text form, blanks ignored. Throws Error that shows the column of what it cannot read.
   static PartitionSpec parse(std::string_view text);
 
-  // The same spec with these axes unreduced as well.
+  // The same spec with these axes unreduced as well. Throws Error where one is already used.
   template <std::convertible_to<std::string>... Names>
   PartitionSpec unreduced(const Names&... names) const {
     return with_unreduced({std::string(names)...});
