@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The ledger: one line for every collective that moved data, in program order. Programs read it to
+// prove what a step costs; tests compare it with closed formulas.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meshtorch {
+
+enum class Collective { all_gather, all_reduce, reduce_scatter, all_to_all, permute };
+
+// Why a collective happened.
+enum class Origin {
+  asked,      // the program said so: reshard, full, device_put, item, an optimizer step
+  algorithm,  // a parallel algorithm needs it: the sum after a sharded contraction, global statistics
+  implied,    // an operand was moved because the op has no way to use it where it was
+};
+
+struct LedgerEntry {
+  Collective kind;
+  std::string axes;        // "dp", "dp+tp"
+  std::int64_t bytes = 0;  // sent by the device that sends most
+  int tensors = 1;         // coalesced into this collective
+  std::string op;          // "aten::add.Tensor", "reshard"
+  std::string scope;       // named_scope path, "train/microbatch"
+  Origin origin = Origin::implied;
+};
+
+std::string_view name(Collective kind);
+std::string_view name(Origin origin);
+
+class Ledger {
+ public:
+  using Filter = std::function<bool(const LedgerEntry&)>;
+
+  void record(LedgerEntry entry) { entries_.push_back(std::move(entry)); }
+  void clear() { entries_.clear(); }
+
+  const std::vector<LedgerEntry>& entries() const { return entries_; }
+  std::int64_t count(const Filter& filter) const;
+  std::int64_t bytes(const Filter& filter) const;
+
+  // A table with one line per (kind, axes, op, scope, origin): count, tensors, bytes per device.
+  std::string to_string() const;
+
+ private:
+  std::vector<LedgerEntry> entries_;
+};
+
+}  // namespace meshtorch

@@ -1,0 +1,291 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/decision.h>
+
+#include <ATen/ATen.h>
+
+#include <functional>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/runtime.h>
+
+namespace meshtorch {
+namespace {
+
+Attribute attribute_of(const c10::IValue& value) {
+  if (value.isBool()) return value.toBool();
+  if (value.isInt()) return value.toInt();
+  if (value.isIntList()) return value.toIntVector();
+  if (value.isString()) return value.toStringRef();
+  if (value.isBoolList()) {
+    std::vector<std::int64_t> bits;
+    for (const bool bit : value.toBoolList()) bits.push_back(bit);
+    return bits;
+  }
+  return std::monostate{};
+}
+
+OpCall op_call(const Frame& frame) {
+  OpCall call;
+  call.name = frame.info.base;
+  for (const auto& tensor : frame.tensors) {
+    call.operands.push_back(tensor.defined() ? std::optional<Shape>(tensor.sizes().vec()) : std::nullopt);
+  }
+  for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
+    const ArgumentInfo& info = frame.info.arguments[i];
+    Argument argument{.name = info.name, .operands = frame.argument_operands[i],
+                      .is_tensor = info.kind != ArgumentKind::attribute, .value = {}};
+    if (!argument.is_tensor && !info.ignored) argument.value = attribute_of(frame.arguments[i]);
+    call.arguments.push_back(std::move(argument));
+  }
+  return call;
+}
+
+std::vector<std::optional<Operand>> operands_of(const Frame& frame) {
+  std::vector<std::optional<Operand>> operands;
+  for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
+    const at::Tensor& tensor = frame.tensors[i];
+    if (!tensor.defined()) {
+      operands.push_back(std::nullopt);
+      continue;
+    }
+    Layout layout = frame.layout(i);
+    if (frame.info.kind == OpKind::factory) layout.unreduced = {};
+    operands.push_back(Operand{.shape = tensor.sizes().vec(),
+                               .layout = std::move(layout),
+                               .item_size = static_cast<std::int64_t>(tensor.dtype().itemsize())});
+  }
+  return operands;
+}
+
+// The operand that an in-place op writes; -1 where there is none or more than one.
+std::optional<int> written_operand(const Frame& frame) {
+  std::optional<int> found;
+  for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
+    if (!frame.info.arguments[i].written) continue;
+    if (found || frame.argument_operands[i].size() != 1) return std::nullopt;
+    found = frame.argument_operands[i][0];
+  }
+  return found;
+}
+
+void decide_by_rule(Decision& decision, const Frame& frame) {
+  const auto operands = operands_of(frame);
+  if (frame.info.writes) {
+    const auto pinned = written_operand(frame);
+    std::optional<Placement> placement;
+    if (pinned) placement = propagate(decision.rule, frame.mesh, operands, {.pinned = pinned});
+    decision.run = placement ? Decision::Run::local
+                             : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
+    if (placement) decision.placement = *std::move(placement);
+    return;
+  }
+  decision.placement = *propagate(decision.rule, frame.mesh, operands);
+}
+
+void adapt_sizes(Decision& decision, const Frame& frame, const std::vector<std::int64_t>& positions) {
+  decision.sizes.resize(positions.size());
+  for (const SizeArgument& size : decision.rule.sizes) {
+    Shape global;
+    const Layout* layout = nullptr;
+    if (size.output >= 0) {
+      layout = &decision.placement.outputs[static_cast<std::size_t>(size.output)];
+      for (const DimFactors& dim : decision.rule.outputs[static_cast<std::size_t>(size.output)]) {
+        std::int64_t extent = 1;
+        for (const int factor : dim) extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
+        global.push_back(extent);
+      }
+    } else {
+      layout = &decision.placement.operands[static_cast<std::size_t>(size.operand)];
+      global = frame.tensors[static_cast<std::size_t>(size.operand)].sizes().vec();
+    }
+    for (std::size_t d = 0; d < positions.size(); ++d) {
+      const Shape local = shard_shape(frame.mesh, global, *layout, positions[d]);
+      c10::IValue value = size.dim >= 0 ? c10::IValue(local[static_cast<std::size_t>(size.dim)])
+                                        : c10::IValue(local);
+      decision.sizes[d].emplace_back(size.argument, std::move(value));
+    }
+  }
+}
+
+void find_empty(Decision& decision, const Frame& frame, const std::vector<std::int64_t>& positions) {
+  decision.skip.assign(positions.size(), false);
+  for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
+    if (!frame.tensors[i].defined() || frame.tensors[i].numel() == 0) continue;
+    const Shape shape = frame.tensors[i].sizes().vec();
+    for (std::size_t d = 0; d < positions.size(); ++d) {
+      const Shape local = shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
+      if (numel(local) == 0) decision.skip[d] = true;
+    }
+  }
+}
+
+void decide_gather(Decision& decision, const Frame& frame) {
+  decision.run = Decision::Run::gather;
+  decision.placement = {};
+  for (const auto& tensor : frame.tensors) {
+    decision.placement.operands.push_back(Layout::replicated(tensor.defined() ? tensor.dim() : 0));
+  }
+}
+
+std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
+  auto decision = std::make_unique<Decision>();
+  const auto& positions = runtime.communicator().addressable(frame.mesh);
+  decision->sizes.resize(positions.size());
+  decision->skip.assign(positions.size(), false);
+  const OpEntry* entry = runtime.rules().find(frame.info.base);
+  if (entry == nullptr) {
+    decide_gather(*decision, frame);
+    return decision;
+  }
+  try {
+    decision->rule = entry->rule(op_call(frame));
+    decide_by_rule(*decision, frame);
+  } catch (const Error& error) {
+    // libtorch's own message for a bad call is the better one: the op runs gathered, and only where it
+    // succeeds is this error the one to show.
+    decision->rule_error = error.what();
+    decide_gather(*decision, frame);
+    return decision;
+  }
+  if (decision->run == Decision::Run::gather) decide_gather(*decision, frame);
+  if (decision->run != Decision::Run::local) return decision;
+  decision->kernel = runtime.dispatch().find_kernel(frame.info.base);
+  for (const Layout& layout : decision->placement.outputs) {
+    decision->output_dims.push_back(std::make_shared<const DimAxes>(layout.dims));
+  }
+  adapt_sizes(*decision, frame, positions);
+  find_empty(*decision, frame, positions);
+  return decision;
+}
+
+std::uint64_t mesh_key(const Mesh& mesh) { return std::hash<std::string>{}(mesh.to_string()); }
+
+void append_tensor(std::vector<std::uint64_t>& key, const Frame& frame, std::size_t i) {
+  const at::Tensor& tensor = frame.tensors[i];
+  if (!tensor.defined()) {
+    key.push_back(~std::uint64_t{0});
+    return;
+  }
+  const ShardedView* view = frame.views[i];
+  const std::uint64_t unreduced = view == nullptr || frame.info.kind == OpKind::factory ? 0 : view->unreduced().bits();
+  key.push_back(static_cast<std::uint64_t>(tensor.scalar_type()) << 32 |
+                static_cast<std::uint64_t>(tensor.dim()) << 16 | unreduced << 1 | (view != nullptr));
+  for (const std::int64_t size : tensor.sizes()) key.push_back(static_cast<std::uint64_t>(size));
+  if (view == nullptr) return;
+  for (const AxisList& axes : view->dims()) key.push_back(axes.packed());
+}
+
+void append_attribute(std::vector<std::uint64_t>& key, const c10::IValue& value) {
+  if (value.isBool()) {
+    key.push_back(value.toBool() ? 3 : 2);
+  } else if (value.isInt()) {
+    key.push_back(static_cast<std::uint64_t>(value.toInt()));
+  } else if (value.isIntList()) {
+    const auto list = value.toIntList();
+    key.push_back(list.size());
+    for (std::size_t i = 0; i < list.size(); ++i) key.push_back(static_cast<std::uint64_t>(list.get(i)));
+  } else if (value.isBoolList()) {
+    std::uint64_t bits = 1;
+    for (const bool bit : value.toBoolList()) bits = bits << 1 | bit;
+    key.push_back(bits);
+  } else if (value.isString()) {
+    key.push_back(std::hash<std::string>{}(value.toStringRef()));
+  } else {
+    key.push_back(0x9e3779b97f4a7c15u);
+  }
+}
+
+}  // namespace
+
+Frame::Frame(const OpInfo& op_info, const c10::IValue* op_arguments)
+    : info(op_info), arguments(op_arguments), argument_operands(op_info.arguments.size()) {
+  auto add = [&](std::size_t argument, const at::Tensor& tensor) {
+    argument_operands[argument].push_back(static_cast<int>(tensors.size()));
+    views.push_back(sharded_view(tensor));
+    tensors.push_back(tensor);
+  };
+  for (std::size_t i = 0; i < info.arguments.size(); ++i) {
+    const c10::IValue& value = arguments[i];
+    if (info.arguments[i].kind == ArgumentKind::tensor) {
+      add(i, value.isNone() ? at::Tensor() : value.toTensor());
+    } else if (info.arguments[i].kind == ArgumentKind::tensor_list && !value.isNone()) {
+      if (value.isTensorList()) {
+        for (const at::Tensor& tensor : value.toTensorVector()) add(i, tensor);
+      } else {
+        for (const auto& tensor : value.toOptionalTensorVector()) add(i, tensor.value_or(at::Tensor()));
+      }
+    }
+  }
+}
+
+void Frame::find_mesh() {
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (views[i] == nullptr) continue;
+    if (!mesh.defined()) mesh = views[i]->mesh();
+    if (mesh.same(views[i]->mesh()) || mesh == views[i]->mesh()) continue;
+    fail({.op = info.name,
+          .where = operand_name(i),
+          .what = text("is on mesh ", views[i]->mesh(), ", another operand is on mesh ", mesh),
+          .remedy = "device_put it onto the same mesh first"});
+  }
+}
+
+Layout Frame::layout(std::size_t operand) const {
+  return views[operand] ? views[operand]->layout() : Layout::replicated(tensors[operand].dim());
+}
+
+std::string Frame::operand_name(std::size_t operand) const {
+  for (std::size_t i = 0; i < argument_operands.size(); ++i) {
+    const auto& mine = argument_operands[i];
+    for (std::size_t k = 0; k < mine.size(); ++k) {
+      if (static_cast<std::size_t>(mine[k]) != operand) continue;
+      return info.arguments[i].kind == ArgumentKind::tensor_list
+                 ? text(info.arguments[i].name, "[", k, "]")
+                 : info.arguments[i].name;
+    }
+  }
+  return "?";
+}
+
+std::string Frame::layouts() const {
+  std::vector<std::string> parts;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (!tensors[i].defined()) continue;
+    parts.push_back(operand_name(i) + " " +
+                    (views[i] ? to_string(mesh, views[i]->layout()) : std::string("plain")));
+  }
+  return join(parts);
+}
+
+std::size_t DecisionCache::Hash::operator()(const Key& key) const {
+  std::uint64_t hash = 0xcbf29ce484222325u;
+  for (const std::uint64_t word : key) hash = (hash ^ word) * 0x100000001b3u ^ hash >> 29;
+  return hash;
+}
+
+const Decision& DecisionCache::find(Runtime& runtime, const Frame& frame) {
+  static thread_local Key key;
+  key.clear();
+  key.push_back(mesh_key(frame.mesh));
+  for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
+    const ArgumentInfo& argument = frame.info.arguments[i];
+    if (argument.kind == ArgumentKind::attribute) {
+      if (!argument.ignored) append_attribute(key, frame.arguments[i]);
+      continue;
+    }
+    key.push_back(frame.argument_operands[i].size());
+    for (const int operand : frame.argument_operands[i]) append_tensor(key, frame, static_cast<std::size_t>(operand));
+  }
+  auto found = decisions_.find(key);
+  if (found == decisions_.end()) {
+    Key kept = key;  // deciding may dispatch ops of its own
+    auto decision = decide(runtime, frame);
+    found = decisions_.emplace(std::move(kept), std::move(decision)).first;
+    runtime.dispatch().count_decision();
+  }
+  return *found->second;
+}
+
+}  // namespace meshtorch

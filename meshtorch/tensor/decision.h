@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What to do with one op on operands of these layouts and shapes: worked out once, then kept.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <meshtorch/tensor/kernel.h>
+
+namespace meshtorch {
+
+class Runtime;
+
+// The operands of one call: all tensors in schema order, lists flattened.
+struct Frame {
+  const OpInfo& info;
+  const c10::IValue* arguments;
+  Mesh mesh;
+  std::vector<at::Tensor> tensors;
+  std::vector<ShardedView*> views;                   // null: plain or undefined
+  std::vector<std::vector<int>> argument_operands;   // per argument
+
+  Frame(const OpInfo& info, const c10::IValue* arguments);
+
+  // Throws Error where sharded operands are on different meshes.
+  void find_mesh();
+  Layout layout(std::size_t operand) const;  // of a plain one: replicated
+  std::string operand_name(std::size_t operand) const;
+  std::string layouts() const;               // "self P(dp), other P()"
+};
+
+struct Decision {
+  enum class Run {
+    local,   // the op on each device's locals, in place where the op is
+    aside,   // the functional op, then its result is brought to the written operand's layout
+    gather,  // no rule: all operands whole on every device
+  } run = Run::local;
+  OpRule rule;
+  Placement placement;
+  std::vector<std::shared_ptr<const DimAxes>> output_dims;
+  // Per device: arguments that spell a global size, with this device's value.
+  std::vector<std::vector<std::pair<int, c10::IValue>>> sizes;
+  std::vector<bool> skip;      // devices whose shard is empty: results are zeros
+  std::string rule_error;      // the rule did not bind: a bad call, or a bad rule
+  const Kernel* kernel = nullptr;
+};
+
+class DecisionCache {
+ public:
+  const Decision& find(Runtime& runtime, const Frame& frame);
+  std::size_t size() const { return decisions_.size(); }
+
+ private:
+  using Key = std::vector<std::uint64_t>;
+  struct Hash {
+    std::size_t operator()(const Key& key) const;
+  };
+  std::unordered_map<Key, std::unique_ptr<Decision>, Hash> decisions_;
+};
+
+}  // namespace meshtorch

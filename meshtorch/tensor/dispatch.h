@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The dispatch: one boxed kernel for every op of libtorch that has no composite form. It finds the
+// op's rule, decides layouts (once per op, layouts and shapes), moves operands, runs the op on each
+// addressable device's locals and wraps what comes out.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <torch/library.h>
+
+#include <meshtorch/tensor/kernel.h>
+
+namespace meshtorch {
+
+class Runtime;
+
+class Dispatch {
+ public:
+  // Registers with libtorch's dispatcher; undone on destruction.
+  explicit Dispatch(Runtime& runtime);
+  ~Dispatch();
+
+  // `op` is the base name: "aten::mean.dim". Throws Error where there is one already.
+  void add_kernel(const std::string& op, Kernel kernel);
+  const Kernel* find_kernel(const std::string& op) const;
+
+  Runtime& runtime() { return runtime_; }
+
+  // Decisions kept, over all ops: stops growing after the first step of a steady program.
+  std::size_t cached_decisions() const { return cached_decisions_; }
+  void count_decision() { ++cached_decisions_; }
+
+  // The library that custom autograd kernels are registered through.
+  torch::Library& autograd_library() { return autograd_; }
+
+ private:
+  Runtime& runtime_;
+  std::map<std::string, Kernel> kernels_;
+  std::size_t cached_decisions_ = 0;
+  torch::Library library_;
+  torch::Library fallback_;
+  torch::Library autograd_;
+};
+
+}  // namespace meshtorch

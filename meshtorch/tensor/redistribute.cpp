@@ -1,0 +1,165 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/redistribute.h>
+
+#include <ATen/ATen.h>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/runtime.h>
+
+namespace meshtorch {
+namespace {
+
+Collective collective_of(StepKind kind) {
+  switch (kind) {
+    case StepKind::all_gather: return Collective::all_gather;
+    case StepKind::all_reduce: return Collective::all_reduce;
+    case StepKind::reduce_scatter: return Collective::reduce_scatter;
+    case StepKind::all_to_all: return Collective::all_to_all;
+    default: return Collective::permute;
+  }
+}
+
+std::string axis_names(const Mesh& mesh, AxisList axes) {
+  std::vector<std::string> names;
+  for (int i = 0; i < axes.size(); ++i) names.push_back(mesh.axes()[axes[i]].name);
+  return join(names, "+");
+}
+
+// A gather that nobody asked for is what strict mode forbids; a reduction is always some op's own sum.
+bool is_surprise(StepKind kind, Origin origin) {
+  return origin == Origin::implied && is_collective(kind) && kind != StepKind::all_reduce &&
+         kind != StepKind::reduce_scatter;
+}
+
+void check_mode(const Mesh& mesh, const Layout& from, const Layout& to, const Plan& plan,
+                const Cause& cause) {
+  if (Runtime::current().mode() != Mode::strict) return;
+  for (const Step& step : plan.steps) {
+    if (!is_surprise(step.kind, cause.origin)) continue;
+    fail({.op = cause.op,
+          .where = cause.where,
+          .what = text("strict mode: needs an implied ", name(step.kind), " over ",
+                       axis_names(mesh, step.axes), " from ", to_string(mesh, from), " to ",
+                       to_string(mesh, to)),
+          .remedy = "reshard the operand explicitly, or run in mode automatic"});
+  }
+}
+
+void record(const Mesh& mesh, const Step& step, const Cause& cause) {
+  Origin origin = cause.origin;
+  if (origin == Origin::implied && !is_surprise(step.kind, origin)) origin = Origin::algorithm;
+  Runtime::current().ledger().record({.kind = collective_of(step.kind),
+                                      .axes = axis_names(mesh, step.axes),
+                                      .bytes = step.bytes,
+                                      .tensors = 1,
+                                      .op = cause.op,
+                                      .scope = named_scope::path(),
+                                      .origin = origin});
+}
+
+// Free steps happen on each device alone. `whole` is the box that a device's local has before.
+Shards run_free(const Mesh& mesh, const Shape& shape, const Step& step, const Shards& locals) {
+  const auto& positions = Runtime::current().communicator().addressable(mesh);
+  Shards results;
+  results.reserve(locals.size());
+  for (std::size_t i = 0; i < locals.size(); ++i) {
+    const std::int64_t position = positions[i];
+    if (step.kind == StepKind::mask) {
+      const bool keeps = mesh.group_rank(position, step.axes) == 0;
+      results.push_back(keeps ? locals[i] : at::zeros_like(locals[i]));
+      continue;
+    }
+    const Box before = shard_box(mesh, shape, step.before, position);
+    const Box after = shard_box(mesh, shape, step.after, position);
+    if (step.kind == StepKind::pad) {
+      Shape local;
+      for (const Interval& interval : after) local.push_back(interval.size());
+      at::Tensor padded = at::zeros(local, locals[i].options());
+      const auto dim = static_cast<std::size_t>(step.from_dim);
+      padded.narrow(step.from_dim, before[dim].begin - after[dim].begin, before[dim].size())
+          .copy_(locals[i]);
+      results.push_back(padded);
+      continue;
+    }
+    at::Tensor piece = locals[i];
+    for (std::size_t dim = 0; dim < after.size(); ++dim) {
+      if (after[dim] == before[dim]) continue;
+      piece = piece.narrow(static_cast<std::int64_t>(dim), after[dim].begin - before[dim].begin,
+                           after[dim].size());
+    }
+    results.push_back(piece);
+  }
+  return results;
+}
+
+Shards run_step(const Mesh& mesh, const Shape& shape, const Step& step, const Shards& locals) {
+  Communicator& comm = Runtime::current().communicator();
+  switch (step.kind) {
+    case StepKind::all_gather: return comm.all_gather(mesh, step.axes, locals, step.from_dim);
+    case StepKind::all_reduce: return comm.all_reduce(mesh, step.axes, locals);
+    case StepKind::reduce_scatter: return comm.reduce_scatter(mesh, step.axes, locals, step.to_dim);
+    case StepKind::all_to_all:
+      return comm.all_to_all(mesh, step.axes, locals, step.to_dim, step.from_dim);
+    case StepKind::permute: return comm.permute(mesh, shape, step.before, step.after, locals);
+    default: return run_free(mesh, shape, step, locals);
+  }
+}
+
+bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias_of(b); }
+
+}  // namespace
+
+Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,
+                    const Shards& locals, const Cause& cause, bool own) {
+  Shards results = locals;
+  if (from != to) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    const auto item_size = static_cast<std::int64_t>(locals.front().element_size());
+    const Plan plan = plan_redistribution(mesh, shape, item_size, from, to);
+    check_mode(mesh, from, to, plan, cause);
+    for (const Step& step : plan.steps) {
+      if (is_collective(step.kind)) record(mesh, step, cause);
+      results = run_step(mesh, shape, step, results);
+    }
+  }
+  if (own) {
+    at::AutoDispatchBelowADInplaceOrView below;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (shares_memory(results[i], locals[i])) {
+        results[i] = results[i].clone(from == to ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous);
+      }
+    }
+  }
+  return results;
+}
+
+Shards redistribute(ShardedView& view, const Shape& shape, const Layout& to, const Cause& cause,
+                    bool own) {
+  const Layout from = view.layout();
+  if (from.unreduced.empty() || to.unreduced == from.unreduced) {
+    return redistribute(view.mesh(), shape, from, to, view.locals(), cause, own);
+  }
+  const std::uint64_t version = view.allocation()->version;
+  if (view.reduced && view.reduced->version == version &&
+      view.reduced->layout.unreduced == to.unreduced) {
+    return redistribute(view.mesh(), shape, view.reduced->layout, to, view.reduced->locals, cause, own);
+  }
+  if (to.dims == from.dims) {
+    auto reduced = std::make_shared<ShardedView::Reduced>();
+    reduced->version = version;
+    reduced->layout = to;
+    reduced->locals = redistribute(view.mesh(), shape, from, to, view.locals(), cause);
+    view.reduced = reduced;
+    return redistribute(view.mesh(), shape, to, to, reduced->locals, cause, own);
+  }
+  return redistribute(view.mesh(), shape, from, to, view.locals(), cause, own);
+}
+
+Shards place(const at::Tensor& plain, const Mesh& mesh, const Layout& to) {
+  const Shape shape = plain.sizes().vec();
+  const Shards locals(Runtime::current().communicator().addressable(mesh).size(), plain);
+  return redistribute(mesh, shape, Layout::replicated(plain.dim()), to, locals, {});
+}
+
+}  // namespace meshtorch

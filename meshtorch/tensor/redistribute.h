@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Executes redistribution plans on local tensors and writes the ledger.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include <meshtorch/comm/ledger.h>
+#include <meshtorch/layout/plan.h>
+#include <meshtorch/tensor/sharded.h>
+
+namespace meshtorch {
+
+// Why data moves, for the ledger and for messages.
+struct Cause {
+  std::string op;
+  Origin origin = Origin::asked;
+  std::string where;  // operand, leaf path
+};
+
+// The locals of a tensor of this shape, laid out as `to`. Where nothing has to change the result
+// shares memory with the input; `own` asks for locals that share with nothing.
+Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,
+                    const Shards& locals, const Cause& cause, bool own = false);
+
+// As above for a sharded tensor, using and keeping the reduced value beside it.
+Shards redistribute(ShardedView& view, const Shape& shape, const Layout& to, const Cause& cause,
+                    bool own = false);
+
+// The locals of a plain (replicated) tensor; they share memory with it where `to` lets them.
+Shards place(const at::Tensor& plain, const Mesh& mesh, const Layout& to);
+
+}  // namespace meshtorch

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/runtime.h>
+
+#include <ATen/ATen.h>
+#include <c10/core/AutogradState.h>
+
+#include <iostream>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/tensor/dispatch.h>
+
+namespace meshtorch {
+namespace {
+
+// libtorch's dispatcher is one per process, so is the registration with it, and so is this.
+Runtime* live = nullptr;
+
+}  // namespace
+
+Runtime::Runtime(RuntimeOptions options)
+    : options_(options), communicator_(make_local_communicator(options.devices)), rules_(OpRegistry::built_in()) {
+  if (live != nullptr) {
+    fail({.op = "Runtime", .where = "", .what = "one is alive already", .remedy = "make one, at the program's edge"});
+  }
+  dispatch_ = std::make_unique<Dispatch>(*this);
+  live = this;
+  // In-place ops on views of storage-less tensors differentiate right only when views are replayed;
+  // through as_strided they would be silently wrong. Per thread; backward runs in the caller's.
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
+  manual_seed(options.seed);
+}
+
+Runtime::~Runtime() {
+  c10::AutogradState::get_tls_state().set_view_replay_enabled(false);
+  dispatch_.reset();
+  live = nullptr;
+}
+
+Runtime& Runtime::current() {
+  if (live == nullptr) {
+    fail({.op = "Runtime", .where = "", .what = "there is none", .remedy = "make one first: meshtorch::Runtime runtime({.devices = 8})"});
+  }
+  return *live;
+}
+
+Mesh Runtime::make_mesh(std::vector<MeshAxis> axes) const {
+  Mesh mesh(std::move(axes));
+  if (mesh.size() > communicator_->devices()) {
+    fail({.op = "make_mesh",
+          .where = "",
+          .what = text("mesh ", mesh, " needs ", mesh.size(), " devices, this runtime has ", communicator_->devices()),
+          .remedy = text("make the runtime with at least ", mesh.size(), " devices, or a smaller mesh")});
+  }
+  return mesh;
+}
+
+void Runtime::manual_seed(std::uint64_t seed) {
+  random_ = {.seed = seed, .draws = 0};
+  at::manual_seed(seed);
+}
+
+void Runtime::report_fallback(const std::string& op, const std::string& layouts) {
+  for (FallbackReport& report : fallbacks_) {
+    if (report.op == op) {
+      ++report.count;
+      return;
+    }
+  }
+  fallbacks_.push_back({op, layouts, 1});
+  if (!options_.warn_fallback) return;
+  std::cerr << format({.op = op, .where = layouts, .what = "the op has no rule, its operands are gathered",
+                       .remedy = "reshard them to P() yourself, add a rule with Runtime::rules().add, or forbid it "
+                                 "with Mode::strict"})
+            << "\n";
+}
+
+}  // namespace meshtorch

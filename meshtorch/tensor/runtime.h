@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The Runtime: made once, at the program's edge. It owns the devices, the communicator, the ledger,
+// the op rules and the registration with libtorch's dispatcher; all of it ends with it. One at a time.
+//
+//   mt::Runtime runtime({.devices = 8});
+//   auto mesh = runtime.make_mesh({{"dp", 4}, {"tp", 2}});
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <meshtorch/comm/communicator.h>
+#include <meshtorch/comm/ledger.h>
+#include <meshtorch/mesh/mesh.h>
+#include <meshtorch/ops/registry.h>
+#include <meshtorch/tensor/scope.h>
+
+namespace meshtorch {
+
+struct RuntimeOptions {
+  // Virtual devices of this process.
+  std::int64_t devices = 1;
+  // Of every random number drawn on a sharded tensor, and (via torch::manual_seed) on a plain one.
+  std::uint64_t seed = 0;
+  Mode mode = Mode::automatic;
+  // Tell on stderr, once per op, that an op has no rule and its operands are gathered.
+  bool warn_fallback = true;
+};
+
+// What an op without a rule was called with, and how often.
+struct FallbackReport {
+  std::string op;
+  std::string layouts;  // of the first call
+  std::int64_t count = 0;
+};
+
+class Dispatch;
+struct KernelEntry;
+
+class Runtime {
+ public:
+  explicit Runtime(RuntimeOptions options = {});
+  ~Runtime();
+  Runtime(const Runtime&) = delete;
+  Runtime& operator=(const Runtime&) = delete;
+
+  // The live runtime. Throws Error where there is none.
+  static Runtime& current();
+
+  // A mesh over the first devices. Throws Error where it needs more than there are.
+  Mesh make_mesh(std::vector<MeshAxis> axes) const;
+
+  const RuntimeOptions& options() const { return options_; }
+  Communicator& communicator() { return *communicator_; }
+  Ledger& ledger() { return ledger_; }
+  OpRegistry& rules() { return rules_; }
+  Dispatch& dispatch() { return *dispatch_; }
+
+  // Ops that ran by gathering because they have no rule, in order of first use.
+  const std::vector<FallbackReport>& fallbacks() const { return fallbacks_; }
+  void report_fallback(const std::string& op, const std::string& layouts);
+
+  // The key of the next random draw: (seed, number of draws so far). Every process draws in the same
+  // program order, so every process gets the same.
+  struct RandomState {
+    std::uint64_t seed = 0;
+    std::uint64_t draws = 0;
+  };
+  RandomState& random() { return random_; }
+  // Reseeds both, as torch::manual_seed does for plain tensors.
+  void manual_seed(std::uint64_t seed);
+
+  Mode mode() const;  // of this thread: the innermost mode_scope, else the option
+
+ private:
+  RuntimeOptions options_;
+  std::unique_ptr<Communicator> communicator_;
+  Ledger ledger_;
+  OpRegistry rules_;
+  RandomState random_;
+  std::vector<FallbackReport> fallbacks_;
+  std::unique_ptr<Dispatch> dispatch_;
+};
+
+}  // namespace meshtorch

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/sharding.h>
+
+#include <torch/torch.h>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/tensor/redistribute.h>
+#include <meshtorch/tensor/runtime.h>
+
+namespace meshtorch {
+namespace {
+
+Shape shape_of(const at::Tensor& x) { return x.sizes().vec(); }
+
+const ShardedView& require_view(const char* op, const at::Tensor& x) {
+  const ShardedView* view = sharded_view(x);
+  if (view == nullptr) {
+    fail({.op = op, .where = "x", .what = x.defined() ? "is a plain tensor" : "is undefined, expected a sharded tensor",
+          .remedy = "device_put it onto a mesh first"});
+  }
+  return *view;
+}
+
+at::Tensor placed(const Mesh& mesh, const Shape& shape, const Layout& layout, Shards locals) {
+  at::Tensor result = wrap(mesh, shape, layout, std::move(locals));
+  sharded_view(result)->allocation()->placed = true;
+  return result;
+}
+
+// The three moves, without autograd.
+at::Tensor put(const at::Tensor& plain, const Mesh& mesh, const Layout& layout) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  Shards locals = place(plain.detach(), mesh, layout);
+  for (at::Tensor& local : locals) {
+    const bool temporary = !local.is_alias_of(plain);
+    if (!temporary) local = local.clone(at::MemoryFormat::Contiguous);
+  }
+  return placed(mesh, shape_of(plain), layout, std::move(locals));
+}
+
+at::Tensor move(const at::Tensor& x, const Layout& layout, const char* op) {
+  ShardedView& view = *sharded_view(x);
+  return placed(view.mesh(), shape_of(x), layout,
+                redistribute(view, shape_of(x), layout, {.op = op, .origin = Origin::asked, .where = ""}, true));
+}
+
+at::Tensor gather(const at::Tensor& x) {
+  ShardedView& view = *sharded_view(x);
+  return redistribute(view, shape_of(x), Layout::replicated(x.dim()), {.op = "full", .origin = Origin::asked, .where = ""}, true)
+      .front();
+}
+
+// A gradient goes back to its source's dims; what is unreduced stays so where the source has no shard
+// over that axis, and is reduced or scattered otherwise.
+Layout gradient_layout(const Layout& source, const at::Tensor& gradient) {
+  Layout layout = source;
+  const ShardedView* view = sharded_view(gradient);
+  layout.unreduced = view ? view->unreduced() - source.sharded() : AxisSet{};
+  return layout;
+}
+
+at::Tensor to_layout(const at::Tensor& gradient, const Mesh& mesh, const Layout& layout) {
+  const ShardedView* view = sharded_view(gradient);
+  if (view == nullptr) return put(gradient, mesh, layout);
+  return view->layout() == layout ? gradient : move(gradient, layout, "reshard.backward");
+}
+
+struct Put : torch::autograd::Function<Put> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x, const Mesh& mesh,
+                            const Layout& layout) {
+    return put(x, mesh, layout);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {full(gradients[0]), {}, {}};
+  }
+};
+
+struct Reshard : torch::autograd::Function<Reshard> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Layout& layout) {
+    const ShardedView& view = *sharded_view(x);
+    context->saved_data["spec"] = spec_of(view.mesh(), view.layout()).to_string();
+    return move(x, layout, "reshard");
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    const at::Tensor& gradient = gradients[0];
+    const ShardedView* view = sharded_view(gradient);
+    if (view == nullptr) return {gradient, {}};
+    const Layout source = resolve(view->mesh(), PartitionSpec::parse(context->saved_data["spec"].toStringRef()), gradient.dim());
+    const Layout layout = gradient_layout(source, gradient);
+    if (gradient.requires_grad()) return {reshard(gradient, spec_of(view->mesh(), layout)), {}};
+    return {to_layout(gradient, view->mesh(), layout), {}};
+  }
+};
+
+struct Full : torch::autograd::Function<Full> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    const ShardedView& view = *sharded_view(x);
+    context->saved_data["spec"] = spec_of(view.mesh(), {view.dims(), {}}).to_string();
+    mesh_slot(context) = view.mesh();
+    return gather(x);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {device_put(gradients[0], {mesh_slot(context), PartitionSpec::parse(context->saved_data["spec"].toStringRef())})};
+  }
+  // A Mesh is no IValue: it travels in a capsule.
+  struct Holder : torch::CustomClassHolder {
+    Mesh mesh;
+  };
+  static Mesh& mesh_slot(torch::autograd::AutogradContext* context) {
+    auto& slot = context->saved_data["mesh"];
+    if (slot.isNone()) slot = c10::IValue::make_capsule(c10::make_intrusive<Holder>());
+    return c10::static_intrusive_pointer_cast<Holder>(slot.toCapsule())->mesh;
+  }
+};
+
+bool differentiable(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
+
+}  // namespace
+
+at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding) {
+  if (!x.defined()) {
+    fail({.op = "device_put", .where = "x", .what = "is undefined, expected a tensor", .remedy = "give it a value first"});
+  }
+  if (!sharding.mesh.defined()) {
+    fail({.op = "device_put", .where = "sharding", .what = "has no mesh", .remedy = "make one with Runtime::make_mesh"});
+  }
+  Runtime& runtime = Runtime::current();
+  if (sharding.mesh.size() > runtime.communicator().devices()) {
+    fail({.op = "device_put", .where = "sharding",
+          .what = text("mesh ", sharding.mesh, " needs ", sharding.mesh.size(), " devices, this runtime has ",
+                       runtime.communicator().devices()),
+          .remedy = "make the mesh with Runtime::make_mesh"});
+  }
+  const Layout layout = resolve(sharding.mesh, sharding.spec, x.dim(), "device_put", "x");
+  if (const ShardedView* view = sharded_view(x)) {
+    if (view->mesh() == sharding.mesh) return reshard(x, sharding.spec);
+    return device_put(full(x), sharding);
+  }
+  return differentiable(x) ? Put::apply(x, sharding.mesh, layout) : put(x, sharding.mesh, layout);
+}
+
+std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs, const NamedSharding& sharding) {
+  std::vector<at::Tensor> results;
+  for (const at::Tensor& x : xs) results.push_back(device_put(x, sharding));
+  return results;
+}
+
+at::Tensor reshard(const at::Tensor& x, const PartitionSpec& spec) {
+  const ShardedView& view = require_view("reshard", x);
+  const Layout layout = resolve(view.mesh(), spec, x.dim(), "reshard", "x");
+  if (differentiable(x)) return Reshard::apply(x, layout);
+  return move(x, layout, "reshard");
+}
+
+at::Tensor replicate(const at::Tensor& x, const Mesh& mesh) { return device_put(x, {mesh, P()}); }
+
+at::Tensor full(const at::Tensor& x) {
+  if (sharded_view(x) == nullptr) return x;
+  return differentiable(x) ? Full::apply(x) : gather(x);
+}
+
+bool is_sharded(const at::Tensor& x) { return sharded_view(x) != nullptr; }
+
+NamedSharding sharding_of(const at::Tensor& x) {
+  const ShardedView& view = require_view("sharding_of", x);
+  return {view.mesh(), spec_of(view.mesh(), view.layout())};
+}
+
+std::vector<Shard> addressable_shards(const at::Tensor& x) {
+  const ShardedView& view = require_view("addressable_shards", x);
+  const auto& positions = Runtime::current().communicator().addressable(view.mesh());
+  std::vector<Shard> shards;
+  for (std::size_t d = 0; d < positions.size(); ++d) {
+    shards.push_back({.device = view.mesh().devices()[static_cast<std::size_t>(positions[d])],
+                      .coordinates = view.mesh().coordinates(positions[d]),
+                      .index = shard_box(view.mesh(), shape_of(x), view.layout(), positions[d]),
+                      .data = view.locals()[d]});
+  }
+  return shards;
+}
+
+}  // namespace meshtorch

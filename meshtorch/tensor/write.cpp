@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/write.h>
+
+#include <ATen/ATen.h>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/tensor/runtime.h>
+
+namespace meshtorch {
+namespace {
+
+// Nothing else sees this storage: its representation may be replaced.
+bool unaliased(const ShardedView& view) { return view.allocation().use_count() == 1; }
+
+bool fresh(const ShardedView& view) {
+  return view.allocation()->content != Allocation::Content::value && !view.allocation()->placed;
+}
+
+Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
+
+// Points the wrapper at new locals laid out as `like`, one made from each of its locals.
+template <class Make>
+void adopt(const at::Tensor& wrapper, const ShardedView& like, Make make) {
+  Shards locals;
+  for (const at::Tensor& local : like.locals()) locals.push_back(make(local));
+  auto allocation = std::make_shared<Allocation>();
+  allocation->unreduced = like.unreduced();
+  allocation->content = Allocation::Content::zeros;
+  rebind(wrapper, shape_of(wrapper),
+         c10::make_intrusive<ShardedView>(like.mesh(), like.shared_dims(), std::move(locals), allocation));
+}
+
+// Zeroes the whole storage that a local tensor is a view of.
+void zero_storage(const at::Tensor& local) {
+  const auto bytes = static_cast<std::int64_t>(local.storage().nbytes());
+  at::empty({0}, local.options())
+      .set_(local.storage(), 0, {bytes / static_cast<std::int64_t>(local.element_size())}, {1})
+      .zero_();
+}
+
+// `result` on top of the stack instead of the op's arguments.
+void replace_arguments(torch::jit::Stack& stack, std::size_t arguments, const at::Tensor& result) {
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(arguments), stack.end());
+  stack.emplace_back(result);
+}
+
+double alpha_of(const Frame& frame) {
+  const int position = frame.info.argument("alpha");
+  return position < 0 ? 1.0 : frame.arguments[position].toScalar().toDouble();
+}
+
+}  // namespace
+
+void check_writable(const OpInfo& info, const std::string& operand, ShardedView& view) {
+  Allocation& allocation = *view.allocation();
+  auto refuse = [&](const std::string& what) {
+    fail({.op = info.name, .where = operand, .what = what,
+          .remedy = "reshard the base first so that the view is local, or clone() the view"});
+  };
+  if (!allocation.copy_of.expired()) {
+    refuse("writes through a view that had to communicate (" + allocation.copied_by +
+           "), so its base would not see it");
+  }
+  for (const auto& copy : allocation.copied_views) {
+    if (auto alive = copy.lock()) {
+      refuse("writes to the base of a view that had to communicate (" + alive->copied_by +
+             ") and is still alive, so the view would not see it");
+    }
+  }
+  allocation.copied_views.clear();
+}
+
+void written(ShardedView& view) {
+  ++view.allocation()->version;
+  view.allocation()->content = Allocation::Content::value;
+}
+
+void convert_plain_destinations(Runtime& runtime, Frame& frame) {
+  for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
+    if (!frame.info.arguments[i].written) continue;
+    for (const int operand : frame.argument_operands[i]) {
+      const auto index = static_cast<std::size_t>(operand);
+      const at::Tensor& plain = frame.tensors[index];
+      if (frame.views[index] != nullptr || !plain.defined()) continue;
+      if (runtime.mode() == Mode::strict) {
+        fail({.op = frame.info.name, .where = frame.operand_name(index),
+              .what = "strict mode: a plain tensor is written with a sharded operand (" + frame.layouts() + ")",
+              .remedy = "device_put or replicate it first"});
+      }
+      Shards locals;
+      for (std::size_t d = 0; d < runtime.communicator().addressable(frame.mesh).size(); ++d) {
+        locals.push_back(plain.detach().clone());
+      }
+      convert(plain, wrap(frame.mesh, shape_of(plain), Layout::replicated(plain.dim()), std::move(locals)));
+      frame.views[index] = sharded_view(plain);
+    }
+  }
+}
+
+void adopt_accumulation(Frame& frame) {
+  if (frame.info.name != "aten::add_.Tensor" || alpha_of(frame) != 1.0) return;
+  ShardedView* destination = frame.views[0];
+  const ShardedView* addend = frame.views[1];
+  if (addend == nullptr || destination->allocation()->placed ||
+      frame.tensors[0].sizes() != frame.tensors[1].sizes()) {
+    return;
+  }
+  if (destination->allocation()->content == Allocation::Content::zeros && unaliased(*destination)) {
+    if (destination->layout() != addend->layout()) {
+      const auto dtype = frame.tensors[0].scalar_type();
+      adopt(frame.tensors[0], *addend,
+            [&](const at::Tensor& local) { return at::zeros_like(local, local.options().dtype(dtype)); });
+      frame.views[0] = sharded_view(frame.tensors[0]);
+    }
+    return;
+  }
+  const AxisSet axes = addend->unreduced() - destination->unreduced() - destination->layout().sharded();
+  if (axes.empty()) return;
+  const auto& positions = Runtime::current().communicator().addressable(frame.mesh);
+  for (std::size_t d = 0; d < positions.size(); ++d) {
+    if (frame.mesh.group_rank(positions[d], ordered(axes)) != 0) zero_storage(destination->locals()[d]);
+  }
+  destination->allocation()->unreduced = destination->unreduced() | axes;
+}
+
+void assign(const Frame& frame, std::size_t operand, const at::Tensor& value) {
+  ShardedView& destination = *frame.views[operand];
+  const Layout layout = destination.layout();
+  const Shape shape = shape_of(frame.tensors[operand]);
+  ShardedView* source = sharded_view(value);
+  const Cause cause{.op = frame.info.name, .origin = Origin::implied, .where = frame.operand_name(operand)};
+  const Shards locals = source ? redistribute(*source, shape, layout, cause)
+                               : place(value, frame.mesh, layout);
+  for (std::size_t d = 0; d < locals.size(); ++d) destination.locals()[d].copy_(locals[d]);
+}
+
+void run_copy(Frame& frame, torch::jit::Stack& stack) {
+  const at::Tensor self = frame.tensors[0];
+  at::Tensor source = frame.tensors[1];
+  check_writable(frame.info, "self", *frame.views[0]);
+  const ShardedView* from = frame.views[1];
+  const bool same = self.sizes() == source.sizes();
+  if (from != nullptr && same && fresh(*frame.views[0]) && unaliased(*frame.views[0])) {
+    const auto dtype = self.scalar_type();
+    adopt(self, *from, [&](const at::Tensor& local) { return local.to(dtype, false, true); });
+  } else {
+    if (!same) source = source.expand(self.sizes());
+    assign(frame, 0, source);
+  }
+  written(*sharded_view(self));
+  replace_arguments(stack, frame.info.arguments.size(), self);
+}
+
+void run_fill(const c10::OperatorHandle& op, Frame& frame, torch::jit::Stack& stack) {
+  const at::Tensor self = frame.tensors[0];
+  ShardedView& view = *frame.views[0];
+  check_writable(frame.info, "self", view);
+  const bool zero = frame.info.arguments.size() == 1;
+  c10::IValue value = zero ? c10::IValue() : frame.arguments[1];
+  if (frame.tensors.size() > 1 && frame.views[1] != nullptr) {
+    value = redistribute(*frame.views[1], shape_of(frame.tensors[1]),
+                         Layout::replicated(frame.tensors[1].dim()), {frame.info.name, Origin::implied, "value"})
+                .front();
+  }
+  const AxisList unreduced = ordered(view.unreduced());
+  const auto& positions = Runtime::current().communicator().addressable(frame.mesh);
+  for (std::size_t d = 0; d < positions.size(); ++d) {
+    if (!unreduced.empty() && frame.mesh.group_rank(positions[d], unreduced) != 0) {
+      view.locals()[d].zero_();
+      continue;
+    }
+    torch::jit::Stack local{view.locals()[d]};
+    if (!zero) local.push_back(value);
+    op.callBoxed(&local);
+  }
+  written(view);
+  if (zero && unaliased(view)) view.allocation()->content = Allocation::Content::zeros;
+  replace_arguments(stack, frame.info.arguments.size(), self);
+}
+
+void run_metadata(const c10::OperatorHandle&, Frame& frame, torch::jit::Stack& stack) {
+  const at::Tensor self = frame.tensors[0];
+  const std::size_t arguments = frame.info.arguments.size();
+  if (frame.info.functional) {
+    torch::jit::Stack call(frame.arguments, frame.arguments + arguments);
+    frame.info.functional->callBoxed(&call);
+    const at::Tensor result = call.back().toTensor();
+    ShardedView* view = sharded_view(result);
+    if (view->allocation() != frame.views[0]->allocation()) {
+      fail({.op = frame.info.name, .where = "self",
+            .what = "changes the shape in place, but " + describe(self) + " needs communication for it",
+            .remedy = "use the out-of-place op"});
+    }
+    rebind(self, shape_of(result), c10::intrusive_ptr<ShardedView>::reclaim_copy(view));
+  } else if (frame.info.name.rfind("aten::resize_", 0) == 0 && frame.arguments[1].isIntList() &&
+             self.sizes() == at::IntArrayRef(frame.arguments[1].toIntVector())) {
+    // Nothing to do.
+  } else {
+    fail({.op = frame.info.name, .where = "self",
+          .what = "a sharded tensor " + describe(self) + " cannot change its size in place",
+          .remedy = "make a new tensor"});
+  }
+  replace_arguments(stack, arguments, self);
+}
+
+void run_out(Frame& frame, torch::jit::Stack& stack) {
+  const std::size_t count = frame.info.arguments.size();
+  if (!frame.info.functional) {
+    fail({.op = frame.info.name, .where = "out", .what = "has no functional form to run sharded",
+          .remedy = "use the op without out="});
+  }
+  torch::jit::Stack call;
+  std::vector<at::Tensor> outputs;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (frame.info.arguments[i].written) {
+      if (frame.info.arguments[i].kind == ArgumentKind::tensor) outputs.push_back(frame.arguments[i].toTensor());
+    } else {
+      call.push_back(frame.arguments[i]);
+    }
+  }
+  // Above the autograd keys again: out= ops are not differentiated, and neither is this.
+  frame.info.functional->callBoxed(&call);
+  std::size_t next = 0;
+  for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
+    bool is_output = false;
+    for (std::size_t a = 0; a < count; ++a) {
+      if (!frame.info.arguments[a].written) continue;
+      for (const int operand : frame.argument_operands[a]) is_output |= static_cast<std::size_t>(operand) == i;
+    }
+    if (!is_output) continue;
+    const at::Tensor value = call[next++].toTensor();
+    const at::Tensor& out = frame.tensors[i];
+    if (frame.views[i] == nullptr) {
+      // Its own elements are not read: it becomes what the result is.
+      if (Runtime::current().mode() == Mode::strict) {
+        fail({.op = frame.info.name, .where = "out", .what = "strict mode: a plain out= receives " + describe(value),
+              .remedy = "use the op without out="});
+      }
+      convert(out, value);
+    } else {
+      check_writable(frame.info, "out", *frame.views[i]);
+      if (out.sizes() == value.sizes()) {
+        assign(frame, i, value);
+        written(*frame.views[i]);
+      } else {
+        ShardedView* view = sharded_view(value);
+        rebind(out, shape_of(value), c10::intrusive_ptr<ShardedView>::reclaim_copy(view));
+      }
+    }
+  }
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+  for (auto& output : outputs) stack.emplace_back(std::move(output));
+}
+
+}  // namespace meshtorch

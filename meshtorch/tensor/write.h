@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Ops that write: what may be written, and the writes that need more than running the op on the
+// locals - copies, fills, accumulation, changes of sizes in place, out= arguments.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <meshtorch/tensor/decision.h>
+
+namespace meshtorch {
+
+class Runtime;
+
+// Throws Error where writing through this view would be lost: it, or a view of it, had to communicate.
+void check_writable(const OpInfo& info, const std::string& operand, ShardedView& view);
+
+// Called for each written view: new version, content is a value now.
+void written(ShardedView& view);
+
+// A plain tensor that is written with a sharded operand becomes a replicated sharded tensor, for every
+// handle of it. Strict mode refuses.
+void convert_plain_destinations(Runtime& runtime, Frame& frame);
+
+// Accumulation (add_ with alpha one) adopts the addend's layout where the destination's is not the
+// program's choice: a fresh buffer takes all of it; a replicated one becomes unreduced along the axes
+// where the addend is (its value stays on coordinate 0).
+void adopt_accumulation(Frame& frame);
+
+// The results stay on the stack as libtorch expects them.
+void run_copy(Frame& frame, torch::jit::Stack& stack);
+void run_fill(const c10::OperatorHandle& op, Frame& frame, torch::jit::Stack& stack);
+void run_metadata(const c10::OperatorHandle& op, Frame& frame, torch::jit::Stack& stack);
+void run_out(Frame& frame, torch::jit::Stack& stack);
+
+// Brings `value` into the written wrapper, which keeps its layout. Same shape.
+void assign(const Frame& frame, std::size_t operand, const at::Tensor& value);
+
+}  // namespace meshtorch
