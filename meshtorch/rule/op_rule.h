@@ -18,9 +18,12 @@
 // (abc)    one dim made of several factors, major to minor. A minor factor is sharded only where every
 //          more major one of the group is cut to size one; group factors divide evenly or not at all
 // ,        between operands; absent (undefined, optional) operands have a text but are not bound
+// ?        an operand that is absent (what to_string prints for one)
 // joint(i,j) the result is a sum over these operands and the rest: they are unreduced together
 // each(i,j)  the result is linear in each of these alone, with the others held fixed
-//            (no parentheses: all operands)
+// reduced(i) output i is complete on every device of the axis, whatever contracts or passes unreduced:
+//            the op's own kernel sums over the axis, or the values do not depend on the operands
+//            (no parentheses: all operands, all outputs)
 //
 // A rule is stated for one mesh axis; propagate() takes the product over the axes of a mesh.
 #pragma once
@@ -82,12 +85,18 @@ struct OpRule {
   std::vector<OperandFactors> outputs;
   std::vector<bool> joint;  // per operand
   std::vector<bool> each;   // per operand
+  std::vector<bool> reduced;  // per output; empty: none
   std::vector<SizeArgument> sizes;
   std::vector<int> host_outputs;  // outputs that are host metadata and stay plain tensors
+  // Run as a view of the local operand to the local result's shape: the op itself would take a local
+  // size of one for a global one (squeeze).
+  bool local_view = false;
 };
 
 // Binds the notation to shapes (nullopt: absent operand). Throws Error with the rule's name where the
-// text is malformed or sizes disagree.
+// text is malformed or sizes disagree. `outputs` is empty or has one shape per output (-1: a size that is
+// not known); it is needed where a letter stands only in outputs. Without operands in the text and in `operands` the rule is a
+// factory's.
 OpRule parse_rule(std::string_view name, RuleText text,
                   const std::vector<std::optional<Shape>>& operands,
                   const std::vector<Shape>& outputs = {});

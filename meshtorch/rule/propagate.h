@@ -1,11 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // From a rule and the layouts that the operands have: the layouts they must have, and those of the
-// results. For every mesh axis one of the rule's ways to use it is taken - shard one factor, pass an
-// unreduced operand through, or hold everything whole - the one that costs the fewest bytes (moving
-// operands now plus reducing the results later); ties prefer fewer redundant flops, then reducing an
-// operand now over spreading a replicated one, then the factor named first. Slicing is free. An axis
-// that no operand uses stays unused: nothing is sharded that nobody sharded.
+// results. For every mesh axis that some operand uses, one of the rule's ways to use it is taken:
+//
+//   shard a factor   operands with the factor are sharded on it, those without are whole; outputs
+//                    without it come out unreduced (joint operands without it then count once)
+//   pass             one operand of `each` (or all of `joint`) stays unreduced, and so do the outputs
+//   replicate        everything whole
+//
+// The way that costs the fewest bytes wins: moving operands now plus reducing unreduced results later.
+// Slicing is free. The results of a factor whose operands lie on it already, or need only be sliced,
+// are not charged: reducing them is the price of the layout that someone chose, and it may be paid
+// once for many (gradients). Without that, a large activation would be cheaper to scatter and its
+// weight cheaper to gather than a Megatron layer's one all-reduce, and gradients would not come out
+// unreduced. Ties prefer fewer redundant flops, then fewer changes of layout, then reducing an operand
+// now over spreading a replicated one, then the factor named first.
+//
+// An axis that no operand uses stays unused, and one along which operands are only unreduced shards
+// nothing: nothing is sharded that nobody sharded.
 #pragma once
 
 #include <cstdint>
