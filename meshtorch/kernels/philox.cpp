@@ -19,7 +19,8 @@
 #include <meshtorch/base/error.h>
 
 // Vectorised clones chosen at load time. Without FMA, so that every clone rounds alike.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && !defined(__SANITIZE_ADDRESS__)
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__)
 #define MESHTORCH_CLONES __attribute__((target_clones("avx2", "default")))
 #else
 #define MESHTORCH_CLONES
@@ -71,9 +72,10 @@ std::uint64_t scale(std::uint64_t random, std::uint64_t range) {
   return static_cast<std::uint64_t>((static_cast<unsigned __int128>(random) * range) >> 64);
 }
 
-// The values of any element of one draw, a batch at a time. `Draw` has kPerBlock (elements per Philox
-// block) and operator()(words, values), which turns a batch of words into kPerBlock * kBlocks values.
-// A value never depends on where its batch began: each is made by the same arithmetic.
+// The values of any element of one draw, a batch at a time. `Draw` has kPerBlock (elements per
+// Philox block) and operator()(words, values), which turns a batch of words into kPerBlock *
+// kBlocks values. A value never depends on where its batch began: each is made by the same
+// arithmetic.
 template <class T, class Draw>
 class Stream {
  public:
@@ -230,8 +232,9 @@ inline void cos_sin_turn(float u, float& cosine, float& sine) {
   const float x = (4.0f * u - static_cast<float>(quadrant)) * 1.57079632679f;  // [-pi/4, pi/4]
   const float z = x * x;
   const float s = ((-1.9515295891e-4f * z + 8.3321608736e-3f) * z - 1.6666654611e-1f) * z * x + x;
-  const float c = ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) *
-                      z * z - 0.5f * z + 1.0f;
+  const float c =
+      ((2.443315711809948e-5f * z - 1.388731625493765e-3f) * z + 4.166664568298827e-2f) * z * z -
+      0.5f * z + 1.0f;
   const bool odd = (quadrant & 1) != 0;
   const float a = odd ? s : c, b = odd ? c : s;
   cosine = a * static_cast<float>(1 - ((quadrant + 1) & 2));  // signs without a branch
@@ -247,13 +250,15 @@ void sqrt_in_place(float* values, int n) {
 #endif
 }
 
-MESHTORCH_CLONES void polar(const std::uint32_t* words, float* squares, float* cosines, float* sines) {
+MESHTORCH_CLONES void polar(const std::uint32_t* words, float* squares, float* cosines,
+                            float* sines) {
 #pragma GCC unroll 1
   for (int i = 0; i < kWords / 2; ++i) {
     // Signed conversions are single instructions, hence the shifts. The radius is in (0, 1].
     const float radius =
         static_cast<float>(static_cast<std::int32_t>(words[2 * i] >> 1)) * 0x1p-31f + 0x1p-33f;
-    const float turn = static_cast<float>(static_cast<std::int32_t>(words[2 * i + 1] >> 8)) * 0x1p-24f;
+    const float turn =
+        static_cast<float>(static_cast<std::int32_t>(words[2 * i + 1] >> 8)) * 0x1p-24f;
     squares[i] = -2.0f * log_float(radius);
     cos_sin_turn(turn, cosines[i], sines[i]);
   }
@@ -337,10 +342,14 @@ bool holds(std::int64_t value) {
 template <class F>
 void with_floating(const char* op, at::ScalarType dtype, F&& f) {
   switch (dtype) {
-    case at::kFloat: return f(float{});
-    case at::kDouble: return f(double{});
-    case at::kHalf: return f(at::Half{});
-    case at::kBFloat16: return f(at::BFloat16{});
+    case at::kFloat:
+      return f(float{});
+    case at::kDouble:
+      return f(double{});
+    case at::kHalf:
+      return f(at::Half{});
+    case at::kBFloat16:
+      return f(at::BFloat16{});
     default:
       fail({op, "local", text("dtype ", dtype, " is not floating"),
             "use float, double, half or bfloat16"});
@@ -350,13 +359,22 @@ void with_floating(const char* op, at::ScalarType dtype, F&& f) {
 template <class F>
 void with_real(const char* op, at::ScalarType dtype, F&& f) {
   switch (dtype) {
-    case at::kByte: return f(std::uint8_t{});
-    case at::kChar: return f(std::int8_t{});
-    case at::kShort: return f(std::int16_t{});
-    case at::kInt: return f(std::int32_t{});
-    case at::kLong: return f(std::int64_t{});
-    case at::kBool: return f(bool{});
-    case at::kFloat: case at::kDouble: case at::kHalf: case at::kBFloat16:
+    case at::kByte:
+      return f(std::uint8_t{});
+    case at::kChar:
+      return f(std::int8_t{});
+    case at::kShort:
+      return f(std::int16_t{});
+    case at::kInt:
+      return f(std::int32_t{});
+    case at::kLong:
+      return f(std::int64_t{});
+    case at::kBool:
+      return f(bool{});
+    case at::kFloat:
+    case at::kDouble:
+    case at::kHalf:
+    case at::kBFloat16:
       return with_floating(op, dtype, f);
     default:
       fail({op, "local", text("dtype ", dtype, " has no such values"),
@@ -400,8 +418,8 @@ void fill_normal(const at::Tensor& local, const Shape& global_shape, const Box& 
   });
 }
 
-void fill_bernoulli(const at::Tensor& local, const Shape& global_shape, const Box& box, RandomKey key,
-                    double p) {
+void fill_bernoulli(const at::Tensor& local, const Shape& global_shape, const Box& box,
+                    RandomKey key, double p) {
   const char* op = "fill_bernoulli";
   check(op, local, global_shape, box);
   check_probability(op, p);
@@ -411,8 +429,8 @@ void fill_bernoulli(const at::Tensor& local, const Shape& global_shape, const Bo
   });
 }
 
-void fill_integers(const at::Tensor& local, const Shape& global_shape, const Box& box, RandomKey key,
-                   std::int64_t low, std::int64_t high) {
+void fill_integers(const at::Tensor& local, const Shape& global_shape, const Box& box,
+                   RandomKey key, std::int64_t low, std::int64_t high) {
   const char* op = "fill_integers";
   check(op, local, global_shape, box);
   if (low >= high) fail({op, "range", text("[", low, ", ", high, ") is empty"), "use low < high"});

@@ -59,12 +59,16 @@ struct Draw {
 std::vector<Draw> draws() {
   std::vector<Draw> all;
   for (const auto dtype : {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16}) {
-    all.push_back({"uniform", dtype, [](auto& t, auto& s, auto& b) { fill_uniform(t, s, b, kKey, -1, 3); }});
-    all.push_back({"normal", dtype, [](auto& t, auto& s, auto& b) { fill_normal(t, s, b, kKey, 1, 2); }});
+    all.push_back(
+        {"uniform", dtype, [](auto& t, auto& s, auto& b) { fill_uniform(t, s, b, kKey, -1, 3); }});
+    all.push_back(
+        {"normal", dtype, [](auto& t, auto& s, auto& b) { fill_normal(t, s, b, kKey, 1, 2); }});
   }
   for (const auto dtype : {at::kFloat, at::kBFloat16, at::kBool, at::kLong, at::kByte}) {
-    all.push_back({"bernoulli", dtype, [](auto& t, auto& s, auto& b) { fill_bernoulli(t, s, b, kKey, 0.3); }});
-    all.push_back({"integers", dtype, [](auto& t, auto& s, auto& b) { fill_integers(t, s, b, kKey, 0, 2); }});
+    all.push_back({"bernoulli", dtype,
+                   [](auto& t, auto& s, auto& b) { fill_bernoulli(t, s, b, kKey, 0.3); }});
+    all.push_back(
+        {"integers", dtype, [](auto& t, auto& s, auto& b) { fill_integers(t, s, b, kKey, 0, 2); }});
   }
   return all;
 }
@@ -76,8 +80,9 @@ TEST(Philox, known_answers) {
   const std::uint32_t f = 0xffffffff;
   EXPECT_THAT(philox4x32({f, f, f, f}, {f, f}),
               ElementsAre(0x408f276du, 0x41c83b0eu, 0xa20bc7c6u, 0x6d5451fdu));
-  EXPECT_THAT(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
-              ElementsAre(0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u));
+  EXPECT_THAT(
+      philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
+      ElementsAre(0xd16cfe09u, 0x94fdccebu, 0x5001e420u, 0x24126ea1u));
 }
 
 TEST(Philox, elements_are_the_words_of_their_blocks) {
@@ -101,8 +106,12 @@ TEST(Philox, every_box_has_the_numbers_of_the_whole) {
       {{1}, {{{0, 1}}, {{1, 1}}}},
       {{1001}, {{{0, 501}}, {{501, 1001}}, {{7, 8}}, {{333, 777}}}},
       {{16, 8}, {{{4, 6}, {0, 8}}, {{0, 16}, {4, 8}}, {{15, 16}, {7, 8}}, {{5, 5}, {0, 8}}}},
-      {{5, 7, 3}, {{{0, 3}, {0, 7}, {0, 3}}, {{3, 5}, {4, 7}, {0, 3}}, {{0, 5}, {2, 3}, {1, 2}},
-                   {{1, 2}, {0, 7}, {2, 3}}, {{0, 5}, {3, 6}, {0, 3}}}},
+      {{5, 7, 3},
+       {{{0, 3}, {0, 7}, {0, 3}},
+        {{3, 5}, {4, 7}, {0, 3}},
+        {{0, 5}, {2, 3}, {1, 2}},
+        {{1, 2}, {0, 7}, {2, 3}},
+        {{0, 5}, {3, 6}, {0, 3}}}},
       {{0, 4}, {{{0, 0}, {1, 3}}}},
       {{64, 1030}, {{{0, 64}, {0, 515}}, {{0, 64}, {515, 1030}}, {{32, 64}, {0, 1030}}}},
   };
@@ -113,7 +122,8 @@ TEST(Philox, every_box_has_the_numbers_of_the_whole) {
       for (const auto& box : boxes) {
         const auto local = at::empty(sizes(box), draw.dtype);
         draw.fill(local, shape, box);
-        EXPECT_TRUE(local.equal(cut(dense, box))) << draw.name << " " << draw.dtype << " " << dense.sizes();
+        EXPECT_TRUE(local.equal(cut(dense, box)))
+            << draw.name << " " << draw.dtype << " " << dense.sizes();
       }
     }
   }
@@ -131,7 +141,8 @@ TEST(Philox, strides_do_not_matter) {
     const auto base = at::zeros({4, 7, 8}, draw.dtype);
     draw.fill(base.slice(2, 0, 8, 2), shape, box);
     EXPECT_TRUE(base.slice(2, 0, 8, 2).equal(dense)) << draw.name;
-    EXPECT_EQ(base.slice(2, 1, 8, 2).ne(0).sum().item<std::int64_t>(), 0) << "wrote between the strides";
+    EXPECT_EQ(base.slice(2, 1, 8, 2).ne(0).sum().item<std::int64_t>(), 0)
+        << "wrote between the strides";
   }
 }
 
@@ -200,7 +211,8 @@ TEST(Philox, normals_are_box_muller_of_their_words) {
   for (std::uint32_t i = 0; i < 100000; i += 2) {
     const auto words = philox4x32({i / 4, 0, 42, 0}, {0x89abcdef, 0x01234567});
     const float radius = static_cast<float>(words[i % 4] >> 1) * 0x1p-31f + 0x1p-33f;
-    const double angle = (words[i % 4 + 1] >> 8) * 0x1p-24 * 2 * M_PI, r = std::sqrt(-2 * std::log(double{radius}));
+    const double angle = (words[i % 4 + 1] >> 8) * 0x1p-24 * 2 * M_PI,
+                 r = std::sqrt(-2 * std::log(double{radius}));
     ASSERT_NEAR(values[i], r * std::cos(angle), 2e-6) << i;
     ASSERT_NEAR(values[i + 1], r * std::sin(angle), 2e-6) << i;
   }
@@ -258,32 +270,63 @@ TEST(Philox, scalars_and_grad_leaves) {
 
 TEST(Philox, errors) {
   const auto t = at::empty({2, 8});
-  EXPECT_EQ(message([&] { fill_normal(t, {16, 8}, {{4, 7}, {0, 8}}, kKey); }),
-            "[fill_normal] local: sizes (2, 8) are not those of box [4, 7) x [0, 8) of global shape (16, 8); "
+  EXPECT_EQ(message([&] {
+              fill_normal(t, {16, 8}, {{4, 7}, {0, 8}}, kKey);
+            }),
+            "[fill_normal] local: sizes (2, 8) are not those of box [4, 7) x [0, 8) of global "
+            "shape (16, 8); "
             "pass the box of this shard");
-  EXPECT_THAT(message([&] { fill_normal(t, {16, 8}, {{15, 17}, {0, 8}}, kKey); }), HasSubstr("[15, 17)"));
-  EXPECT_THAT(message([&] { fill_normal(t, {16}, {{0, 2}}, kKey); }), HasSubstr("global shape (16)"));
+  EXPECT_THAT(message([&] {
+                fill_normal(t, {16, 8}, {{15, 17}, {0, 8}}, kKey);
+              }),
+              HasSubstr("[15, 17)"));
+  EXPECT_THAT(message([&] {
+                fill_normal(t, {16}, {{0, 2}}, kKey);
+              }),
+              HasSubstr("global shape (16)"));
   const Box box{{0, 2}, {0, 8}};
-  EXPECT_EQ(message([&] { fill_bernoulli(t, {2, 8}, box, kKey, 1.5); }),
+  EXPECT_EQ(message([&] {
+              fill_bernoulli(t, {2, 8}, box, kKey, 1.5);
+            }),
             "[fill_bernoulli] p: 1.5 is not a probability; use 0 <= p <= 1");
-  EXPECT_EQ(message([&] { dropout_mask({2, 8}, box, kKey, std::nan("")); }),
+  EXPECT_EQ(message([&] {
+              dropout_mask({2, 8}, box, kKey, std::nan(""));
+            }),
             "[dropout_mask] p: nan is not a probability; use 0 <= p <= 1");
-  EXPECT_EQ(message([&] { fill_normal(t, {2, 8}, box, kKey, 0, -1); }),
+  EXPECT_EQ(message([&] {
+              fill_normal(t, {2, 8}, box, kKey, 0, -1);
+            }),
             "[fill_normal] std: -1 is negative or not a number; use std >= 0");
-  EXPECT_EQ(message([&] { fill_uniform(t, {2, 8}, box, kKey, 2, 1); }),
+  EXPECT_EQ(message([&] {
+              fill_uniform(t, {2, 8}, box, kKey, 2, 1);
+            }),
             "[fill_uniform] range: [2, 1) is not an interval; use finite from <= to");
-  EXPECT_EQ(message([&] { fill_integers(t, {2, 8}, box, kKey, 3, 3); }),
+  EXPECT_EQ(message([&] {
+              fill_integers(t, {2, 8}, box, kKey, 3, 3);
+            }),
             "[fill_integers] range: [3, 3) is empty; use low < high");
-  EXPECT_EQ(message([&] { fill_integers(t.to(at::kByte), {2, 8}, box, kKey, 0, 257); }),
-            "[fill_integers] range: [0, 257) has values that Byte does not hold; use a wider dtype or a "
-            "smaller range");
-  EXPECT_EQ(message([&] { fill_uniform(t.to(at::kLong), {2, 8}, box, kKey); }),
-            "[fill_uniform] local: dtype Long is not floating; use float, double, half or bfloat16");
-  EXPECT_EQ(message([&] { fill_bernoulli(t.to(at::kComplexFloat), {2, 8}, box, kKey); }),
-            "[fill_bernoulli] local: dtype ComplexFloat has no such values; use a real dtype, 8-bit floats and "
+  EXPECT_EQ(
+      message([&] {
+        fill_integers(t.to(at::kByte), {2, 8}, box, kKey, 0, 257);
+      }),
+      "[fill_integers] range: [0, 257) has values that Byte does not hold; use a wider dtype or a "
+      "smaller range");
+  EXPECT_EQ(
+      message([&] {
+        fill_uniform(t.to(at::kLong), {2, 8}, box, kKey);
+      }),
+      "[fill_uniform] local: dtype Long is not floating; use float, double, half or bfloat16");
+  EXPECT_EQ(message([&] {
+              fill_bernoulli(t.to(at::kComplexFloat), {2, 8}, box, kKey);
+            }),
+            "[fill_bernoulli] local: dtype ComplexFloat has no such values; use a real dtype, "
+            "8-bit floats and "
             "uint16 to uint64 aside");
-  EXPECT_EQ(message([&] { fill_normal(t.to(at::kMeta), {2, 8}, box, kKey); }),
-            "[fill_normal] local: not a plain CPU tensor but on meta; pass one shard (its box says which)");
+  EXPECT_EQ(message([&] {
+              fill_normal(t.to(at::kMeta), {2, 8}, box, kKey);
+            }),
+            "[fill_normal] local: not a plain CPU tensor but on meta; pass one shard (its box says "
+            "which)");
   EXPECT_EQ(message([&] { randperm(-1, kKey); }), "[randperm] n: -1 is negative; use n >= 0");
 }
 
