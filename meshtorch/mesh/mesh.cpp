@@ -92,6 +92,25 @@ void check_devices(const std::vector<MeshAxis>& axes, const std::vector<std::int
   }
 }
 
+// One entry of sub_mesh's `at`.
+void check_fixed(const std::string& name, std::int64_t coordinate, std::int64_t size, bool is_kept,
+                 bool is_fixed) {
+  const std::string where = "axis \"" + name + "\"";
+  if (is_kept) {
+    fail({.op = "sub_mesh", .where = where, .what = "both kept and fixed",
+          .remedy = "drop it from one of the two lists"});
+  }
+  if (is_fixed) {
+    fail({.op = "sub_mesh", .where = where, .what = "fixed twice",
+          .remedy = "give it one coordinate"});
+  }
+  if (coordinate < 0 || coordinate >= size) {
+    fail({.op = "sub_mesh", .where = where,
+          .what = text("coordinate ", coordinate, ", expected 0 to ", size - 1),
+          .remedy = "choose one that the mesh has"});
+  }
+}
+
 std::vector<std::int64_t> strides_of(const std::vector<MeshAxis>& axes) {
   std::vector<std::int64_t> strides(axes.size());
   std::int64_t stride = 1;
@@ -221,25 +240,18 @@ const Groups& Mesh::groups(AxisList axes) const {
 Mesh Mesh::sub_mesh(const std::vector<std::string>& axes,
                     const std::vector<std::pair<std::string, std::int64_t>>& at) const {
   std::vector<MeshAxis> kept;
-  AxisList list;
-  for (const std::string& name : axes) {
-    kept.push_back({name, axis_size(name)});
-    if (list.size() < kMaxAxes) list.push_back(axis(name));
-  }
+  for (const std::string& name : axes) kept.push_back({name, axis_size(name)});
   check_axes(kept);
+  AxisList list;
+  for (const std::string& name : axes) list.push_back(axis(name));
+
   std::int64_t first = 0;
+  AxisSet fixed;
   for (const auto& [name, coordinate] : at) {
-    const int fixed = axis(name);
-    if (list.contains(fixed)) {
-      fail({.op = "sub_mesh", .where = "axis \"" + name + "\"", .what = "both kept and fixed",
-            .remedy = "drop it from one of the two lists"});
-    }
-    if (coordinate < 0 || coordinate >= axis_size(fixed)) {
-      fail({.op = "sub_mesh", .where = "axis \"" + name + "\"",
-            .what = text("coordinate ", coordinate, ", expected 0 to ", axis_size(fixed) - 1),
-            .remedy = "choose one that the mesh has"});
-    }
-    first += coordinate * stride(fixed);
+    const int axis = this->axis(name);
+    check_fixed(name, coordinate, axis_size(axis), list.contains(axis), fixed.contains(axis));
+    fixed.insert(axis);
+    first += coordinate * stride(axis);
   }
   std::vector<std::int64_t> devices;
   for (const std::int64_t member : group(first, list)) devices.push_back(this->devices()[member]);

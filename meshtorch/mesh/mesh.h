@@ -69,7 +69,7 @@ class Mesh {
 
   // The mesh of the named axes, in the order given, at coordinate `at` (by axis name) of the others;
   // coordinate 0 of those that `at` leaves out. Throws Error: an unknown or repeated axis, one that is
-  // both kept and in `at`, a coordinate that the mesh does not have.
+  // kept and in `at` or in `at` twice, a coordinate that the mesh does not have.
   Mesh sub_mesh(const std::vector<std::string>& axes,
                 const std::vector<std::pair<std::string, std::int64_t>>& at = {}) const;
 
