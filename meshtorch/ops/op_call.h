@@ -29,6 +29,7 @@ struct OpCall {
   std::vector<std::optional<Shape>> operands;    // all tensors in schema order, lists flattened
   std::vector<Argument> arguments;               // in schema order
 
+  bool has(std::string_view name) const;         // an argument of this name
   int argument(std::string_view name) const;     // position; throws Error on an unknown name
   const std::optional<Shape>& tensor(std::string_view name) const;   // the only tensor of that argument
   std::int64_t integer(std::string_view name, std::int64_t otherwise = 0) const;  // monostate -> otherwise

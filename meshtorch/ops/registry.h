@@ -7,6 +7,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <vector>
 
 #include <meshtorch/ops/op_call.h>
@@ -33,6 +34,10 @@ class OpRegistry {
 
  private:
   std::vector<OpEntry> entries_;
+  std::unordered_map<std::string, std::size_t> by_name_;
 };
+
+// The table as Markdown, one section a family: op, rule, in which operands it is linear.
+std::string coverage_table(const OpRegistry& registry);
 
 }  // namespace meshtorch

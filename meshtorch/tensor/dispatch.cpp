@@ -126,7 +126,10 @@ class ShardedOp final : public c10::OperatorKernel {
   explicit ShardedOp(Dispatch& dispatch) : dispatch_(dispatch) {}
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
-    if (!info_) info_ = std::make_unique<OpInfo>(analyse(op));
+    if (!info_) {
+      info_ = std::make_unique<OpInfo>(analyse(op));
+      override_ = dispatch_.find_override(info_->name);
+    }
     at::AutoDispatchBelowADInplaceOrView below;
     if (single_device(op, *stack)) return;
     run(op, *stack);
@@ -135,7 +138,7 @@ class ShardedOp final : public c10::OperatorKernel {
  private:
   // The fast path: every sharded operand is on a mesh of one device, where each layout is the same.
   bool single_device(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-    if (info_->random) return false;
+    if (info_->random || override_ != nullptr) return false;
     const std::size_t count = info_->arguments.size();
     c10::IValue* arguments = stack.data() + stack.size() - count;
     const ShardedView* any = nullptr;
@@ -223,6 +226,7 @@ class ShardedOp final : public c10::OperatorKernel {
     }
     if (info_->kind == OpKind::out) return run_out(frame, stack);
     if (info_->writes) convert_plain_destinations(dispatch_.runtime(), frame);
+    if (override_ != nullptr) return (*override_)(frame, stack);
     switch (info_->kind) {
       case OpKind::alias: return run_alias(frame, stack);
       case OpKind::copy: return run_copy(frame, stack);
@@ -311,7 +315,11 @@ class ShardedOp final : public c10::OperatorKernel {
       for (std::size_t d = 0; d < positions.size(); ++d) {
         if (decision.skip[d] && !views) continue;
         torch::jit::Stack local = call.stack(d);
-        run_on_device(op, local);
+        if (decision.rule.local_view) {
+          view_as_result(frame, decision, positions[d], local);
+        } else {
+          run_on_device(op, local);
+        }
         results.add(d, positions.size(), local);
       }
       supply_skipped(frame, decision, positions, results);
@@ -329,6 +337,21 @@ class ShardedOp final : public c10::OperatorKernel {
     } else {
       op.callBoxed(&local);
     }
+  }
+
+  // An op that drops or adds dims of global size one: the local result has its shape by the rule.
+  void view_as_result(const Frame& frame, const Decision& decision, std::int64_t position,
+                      torch::jit::Stack& local) {
+    Shape global;
+    for (const DimFactors& dim : decision.rule.outputs[0]) {
+      std::int64_t extent = 1;
+      for (const int factor : dim) extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
+      global.push_back(extent);
+    }
+    const Shape shape = shard_shape(frame.mesh, global, decision.placement.outputs[0], position);
+    at::Tensor result = at::reshape(local[0].toTensor(), shape);
+    local.clear();
+    local.emplace_back(std::move(result));
   }
 
   // Devices whose shard is empty ran nothing: their results are zeros, the identity of every sum.
@@ -539,6 +562,7 @@ class ShardedOp final : public c10::OperatorKernel {
 
   Dispatch& dispatch_;
   std::unique_ptr<OpInfo> info_;
+  const Dispatch::Override* override_ = nullptr;
   DecisionCache decisions_;
 };
 
@@ -585,6 +609,17 @@ void Dispatch::add_kernel(const std::string& op, Kernel kernel) {
   if (!kernels_.emplace(op, std::move(kernel)).second) {
     fail({.op = "add_kernel", .where = op, .what = "has a kernel already", .remedy = "add one kernel per op"});
   }
+}
+
+void Dispatch::add_override(const std::string& op, Override run) {
+  if (!overrides_.emplace(op, std::move(run)).second) {
+    fail({.op = "add_override", .where = op, .what = "has one already", .remedy = "add one per op"});
+  }
+}
+
+const Dispatch::Override* Dispatch::find_override(const std::string& op) const {
+  auto found = overrides_.find(op);
+  return found == overrides_.end() ? nullptr : &found->second;
 }
 
 const Kernel* Dispatch::find_kernel(const std::string& op) const {

@@ -17,6 +17,7 @@
 namespace meshtorch {
 
 class Runtime;
+struct Frame;
 
 class Dispatch {
  public:
@@ -27,6 +28,12 @@ class Dispatch {
   // `op` is the base name: "aten::mean.dim". Throws Error where there is one already.
   void add_kernel(const std::string& op, Kernel kernel);
   const Kernel* find_kernel(const std::string& op) const;
+
+  // An op that runs another way altogether: it takes its arguments from the stack and leaves results.
+  using Override = std::function<void(Frame&, torch::jit::Stack&)>;
+  // `op` is the full name: "aten::normal_".
+  void add_override(const std::string& op, Override run);
+  const Override* find_override(const std::string& op) const;
 
   Runtime& runtime() { return runtime_; }
 
@@ -40,6 +47,7 @@ class Dispatch {
  private:
   Runtime& runtime_;
   std::map<std::string, Kernel> kernels_;
+  std::map<std::string, Override> overrides_;
   std::size_t cached_decisions_ = 0;
   torch::Library library_;
   torch::Library fallback_;

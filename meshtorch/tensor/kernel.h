@@ -55,4 +55,10 @@ using Kernel = std::function<KernelResult(KernelCall&)>;
 // The same list of axes in mesh order.
 AxisList ordered(AxisSet axes);
 
+class Runtime;
+
+// Adds the kernels, overrides and autograd kernels of kernels/. Declared here and defined there: the
+// runtime installs them without knowing which they are.
+void install_kernels(Runtime& runtime);
+
 }  // namespace meshtorch

@@ -148,6 +148,10 @@ class LocalCommunicator final : public Communicator {
       Shape local;
       for (const auto& interval : target[position]) local.push_back(interval.size());
       results[position] = at::empty(local, shards[position].options());
+      Box kept = intersect(source[position], target[position]);
+      if (volume(kept) > 0) {
+        narrow(results[position], kept, target[position]).copy_(narrow(shards[position], kept, source[position]));
+      }
     }
     for (const Transfer& transfer : transfers(mesh, shape, from, to)) {
       narrow(results[transfer.destination], transfer.box, target[transfer.destination])

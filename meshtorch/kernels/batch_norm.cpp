@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Batch norm whose statistics are those of the global batch, also where the batch is sharded (and
+// unevenly so): two small sums over the batch's axes forward, one backward.
+#include <ATen/ATen.h>
+
+#include <meshtorch/kernels/kernels.h>
+#include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/dispatch.h>
+
+namespace meshtorch {
+namespace {
+
+class BatchNorm {
+ public:
+  BatchNorm(const KernelCall& call, const char* input) : call(call), input_(call.operand(input)) {
+    const Shape& shape = call.shapes[static_cast<std::size_t>(input_)];
+    const Layout& layout = call.placement.operands[static_cast<std::size_t>(input_)];
+    axes = layout.sharded() - layout.dims[1].set();
+    count = static_cast<double>(numel(shape)) / static_cast<double>(shape[1]);
+    for (std::int64_t dim = 0; dim < static_cast<std::int64_t>(shape.size()); ++dim) {
+      if (dim != 1) dims.push_back(dim);
+    }
+    broadcast.assign(shape.size(), 1);
+    broadcast[1] = -1;
+  }
+
+  const at::Tensor& input(std::size_t d) const { return call.locals[static_cast<std::size_t>(input_)][d]; }
+  // The channel vector of an optional argument; undefined where absent.
+  at::Tensor channel(const char* name, std::size_t d) const {
+    const auto& shards = call.locals[static_cast<std::size_t>(call.operand(name))];
+    return shards.empty() ? at::Tensor() : shards[d];
+  }
+  at::Tensor spread(const at::Tensor& channel) const { return channel.view(broadcast); }
+
+  const KernelCall& call;
+  AxisSet axes;
+  double count;
+  std::vector<std::int64_t> dims, broadcast;
+
+ private:
+  int input_;
+};
+
+KernelResult run_as_is(const KernelCall& call) {
+  KernelResult results(3);
+  for (std::size_t d = 0; d < call.devices(); ++d) {
+    const auto local = call.run(call.stack(d));
+    for (std::size_t o = 0; o < 3; ++o) results[o].push_back(local[o].toTensor());
+  }
+  return results;
+}
+
+void update_running(const BatchNorm& norm, std::size_t d, const at::Tensor& mean, const at::Tensor& variance) {
+  const double momentum = norm.call.argument("momentum").toDouble();
+  at::Tensor running_mean = norm.channel("running_mean", d), running_var = norm.channel("running_var", d);
+  const double unbiased = norm.count > 1 ? norm.count / (norm.count - 1) : 1;
+  if (running_mean.defined()) running_mean.mul_(1 - momentum).add_(mean, momentum);
+  if (running_var.defined()) running_var.mul_(1 - momentum).add_(variance, momentum * unbiased);
+}
+
+KernelResult batch_norm(KernelCall& call) {
+  if (!call.argument("training").toBool()) return run_as_is(call);
+  const BatchNorm norm(call, "input");
+  const double eps = call.argument("eps").toDouble();
+  Shards means, variances;
+  for (std::size_t d = 0; d < call.devices(); ++d) means.push_back(norm.input(d).sum(norm.dims).div_(norm.count));
+  means = call.all_reduce(norm.axes, means);
+  for (std::size_t d = 0; d < call.devices(); ++d) {
+    variances.push_back(norm.input(d).sub(norm.spread(means[d])).square_().sum(norm.dims).div_(norm.count));
+  }
+  variances = call.all_reduce(norm.axes, variances);
+  KernelResult results(3);
+  for (std::size_t d = 0; d < call.devices(); ++d) {
+    const at::Tensor scale = variances[d].add(eps).rsqrt_();
+    at::Tensor result = norm.input(d).sub(norm.spread(means[d])).mul_(norm.spread(scale));
+    const at::Tensor weight = norm.channel("weight", d), bias = norm.channel("bias", d);
+    if (weight.defined()) result.mul_(norm.spread(weight));
+    if (bias.defined()) result.add_(norm.spread(bias));
+    update_running(norm, d, means[d], variances[d]);
+    results[0].push_back(result);
+    results[1].push_back(means[d]);
+    results[2].push_back(scale);
+  }
+  return results;
+}
+
+// dx = w s (dy - mean(dy) - xhat mean(dy xhat)), s = 1/std, xhat = (x - mean) s; dw and db are sums over
+// this device's part of the batch, unreduced like any gradient.
+KernelResult batch_norm_backward(KernelCall& call) {
+  if (!call.argument("train").toBool()) return run_as_is(call);
+  const BatchNorm norm(call, "input");
+  const Shards& gradient = call.locals[static_cast<std::size_t>(call.operand("grad_out"))];
+  Shards normalized, sums;
+  for (std::size_t d = 0; d < call.devices(); ++d) {
+    const at::Tensor scale = norm.channel("save_invstd", d);
+    normalized.push_back(norm.input(d).sub(norm.spread(norm.channel("save_mean", d))).mul_(norm.spread(scale)));
+    sums.push_back(at::stack({gradient[d].mul(normalized[d]).sum(norm.dims), gradient[d].sum(norm.dims)}));
+  }
+  const Shards global = call.all_reduce(norm.axes, sums);
+  const auto mask = call.argument("output_mask").toBoolList();
+  KernelResult results(3);
+  for (std::size_t d = 0; d < call.devices(); ++d) {
+    at::Tensor factor = norm.channel("save_invstd", d);
+    const at::Tensor weight = norm.channel("weight", d);
+    if (weight.defined()) factor = factor * weight;
+    at::Tensor dx = gradient[d].sub(normalized[d] * norm.spread(global[d][0].div(norm.count)))
+                        .sub_(norm.spread(global[d][1].div(norm.count)))
+                        .mul_(norm.spread(factor));
+    results[0].push_back(mask[0] ? dx : at::Tensor());
+    results[1].push_back(mask[1] ? sums[d][0].clone() : at::Tensor());
+    results[2].push_back(mask[2] ? sums[d][1].clone() : at::Tensor());
+  }
+  return results;
+}
+
+}  // namespace
+
+void install_batch_norm(Dispatch& dispatch) {
+  dispatch.add_kernel("aten::native_batch_norm", batch_norm);
+  dispatch.add_kernel("aten::native_batch_norm_backward", batch_norm_backward);
+}
+
+}  // namespace meshtorch

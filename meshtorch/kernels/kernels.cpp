@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/kernels/kernels.h>
+
+#include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/runtime.h>
+
+namespace meshtorch {
+
+void install_kernels(Runtime& runtime) {
+  Dispatch& dispatch = runtime.dispatch();
+  install_random(dispatch);
+  install_embedding(dispatch);
+  install_softmax(dispatch);
+  install_nll(dispatch);
+  install_mean(dispatch);
+  install_batch_norm(dispatch);
+}
+
+}  // namespace meshtorch

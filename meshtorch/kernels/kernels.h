@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The families of sharded kernels; install_kernels (kernels.cpp) is the one list of them.
+#pragma once
+
+namespace meshtorch {
+
+class Dispatch;
+
+void install_random(Dispatch& dispatch);      // bernoulli, normal, uniform, dropout: by global element
+void install_embedding(Dispatch& dispatch);   // rows sharded: masked lookup, unreduced result
+void install_softmax(Dispatch& dispatch);     // class dim sharded: maximum and sum over its axes
+void install_nll(Dispatch& dispatch);         // negative log likelihood over sharded classes and batch
+void install_mean(Dispatch& dispatch);        // means and mean losses: sum over the global count
+void install_batch_norm(Dispatch& dispatch);  // statistics of the global batch
+
+}  // namespace meshtorch

@@ -1,0 +1,259 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Views and their gradients: every one is linear.
+#include <meshtorch/base/error.h>
+#include <meshtorch/ops/families.h>
+#include <meshtorch/ops/notation.h>
+#include <meshtorch/ops/view_factors.h>
+
+#include <algorithm>
+
+namespace meshtorch {
+namespace {
+
+constexpr const char* kLinear = "; each";
+
+OpRule view(const OpCall& call) {
+  const Shape& self = shape_of(call, "self");
+  OpRule rule = view_rule(call, self, resolve_size(call, self, call.integers("size")));
+  rule.local_view = call.has("stride");
+  return sized(std::move(rule), call, "size");
+}
+
+OpRule expand(const OpCall& call) {
+  const Shape& self = shape_of(call, "self");
+  Shape size = call.integers("size");
+  const std::size_t added = size.size() - std::min(size.size(), self.size());
+  std::string in = letters(self.size(), added);
+  const std::string out = letters(size.size());
+  for (std::size_t d = 0; d < self.size() && added + d < size.size(); ++d) {
+    std::int64_t& to = size[added + d];
+    if (to == -1) to = self[d];
+    if (self[d] == 1 && to != 1) in[d] = '1';
+  }
+  return sized(rule_for(call, in + "->" + out + kLinear, {size}), call, "size");
+}
+
+OpRule permuted(const OpCall& call, const std::vector<std::size_t>& order) {
+  const std::string in = letters(order.size());
+  std::string out;
+  for (const std::size_t d : order) out += in[d];
+  return rule_for(call, in + "->" + out + kLinear);
+}
+
+OpRule permute(const OpCall& call) {
+  std::vector<std::size_t> order;
+  const std::size_t rank = shape_of(call, "self").size();
+  for (const std::int64_t dim : call.integers("dims")) order.push_back(wrap_dim(call, dim, rank));
+  return permuted(call, order);
+}
+
+OpRule swapped(const OpCall& call, std::int64_t a, std::int64_t b) {
+  const std::size_t rank = shape_of(call, "self").size();
+  std::vector<std::size_t> order(rank);
+  for (std::size_t d = 0; d < rank; ++d) order[d] = d;
+  if (rank > 0) std::swap(order[wrap_dim(call, a, rank)], order[wrap_dim(call, b, rank)]);
+  return permuted(call, order);
+}
+
+OpRule transpose(const OpCall& call) {
+  return swapped(call, call.integer("dim0"), call.integer("dim1"));
+}
+
+OpRule t(const OpCall& call) {
+  return shape_of(call, "self").size() < 2 ? swapped(call, 0, 0) : swapped(call, 0, 1);
+}
+
+OpRule squeeze(const OpCall& call) {
+  const Shape& self = shape_of(call, "self");
+  const std::vector<std::int64_t> dims =
+      call.has("dim") ? call.integers("dim") : std::vector<std::int64_t>();
+  std::vector<bool> asked = dim_mask(call, dims, self.size());
+  if (call.has("dim") && dims.empty()) asked.assign(self.size(), false);
+  std::string in = letters(self.size());
+  std::string out;
+  for (std::size_t d = 0; d < self.size(); ++d) {
+    if (asked[d] && self[d] == 1) in[d] = '1';
+    if (in[d] != '1') out += in[d];
+  }
+  OpRule rule = rule_for(call, in + "->" + out + kLinear);
+  rule.local_view = true;
+  return rule;
+}
+
+OpRule unsqueeze(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "self").size();
+  std::string out = letters(rank);
+  out.insert(wrap_dim(call, call.integer("dim"), rank + 1), "1");
+  return rule_for(call, letters(rank) + "->" + out + kLinear);
+}
+
+// The dim of the attribute whole, or (no dim: a rank-0 tensor) an error.
+std::string whole_dim(const OpCall& call, std::size_t rank, std::size_t& dim) {
+  if (rank == 0) fail({call.name, "self", "has no dims", "give a tensor of rank 1 or more"});
+  dim = wrap_dim(call, call.integer("dim", 0), rank);
+  std::string dims = letters(rank);
+  dims[dim] = '*';
+  return dims;
+}
+
+OpRule select(const OpCall& call) {
+  std::size_t dim = 0;
+  const std::string in = whole_dim(call, shape_of(call, "self").size(), dim);
+  std::string out = in;
+  out.erase(dim, 1);
+  return rule_for(call, in + "->" + out + kLinear);
+}
+
+std::int64_t clamped(std::int64_t at, std::int64_t size) {
+  return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
+}
+
+struct Range {
+  std::int64_t length;
+  bool full;
+};
+
+Range range_of(const OpCall& call, std::int64_t size) {
+  const std::int64_t start = clamped(call.integer("start", 0), size);
+  const std::int64_t end = clamped(call.integer("end", size), size);
+  const std::int64_t step = call.integer("step", 1);
+  const std::int64_t length = std::max<std::int64_t>(0, (end - start + step - 1) / step);
+  return {length, start == 0 && end == size && step == 1};
+}
+
+OpRule slice(const OpCall& call) {
+  Shape shape = shape_of(call, "self");
+  std::size_t dim = 0;
+  std::string dims = whole_dim(call, shape.size(), dim);
+  const Range range = range_of(call, shape[dim]);
+  if (range.full) dims = letters(shape.size());
+  shape[dim] = range.length;
+  return rule_for(call, dims + "->" + dims + kLinear, {shape});
+}
+
+OpRule slice_backward(const OpCall& call) {
+  const Shape shape = call.integers("input_sizes");
+  std::size_t dim = 0;
+  std::string dims = whole_dim(call, shape.size(), dim);
+  if (range_of(call, shape[dim]).full) dims = letters(shape.size());
+  return sized(rule_for(call, dims + "->" + dims + kLinear, {shape}), call, "input_sizes");
+}
+
+OpRule select_backward(const OpCall& call) {
+  const Shape shape = call.integers("input_sizes");
+  std::size_t dim = 0;
+  const std::string out = whole_dim(call, shape.size(), dim);
+  std::string in = out;
+  in.erase(dim, 1);
+  return sized(rule_for(call, in + "->" + out + kLinear, {shape}), call, "input_sizes");
+}
+
+OpRule pieces(const OpCall& call, const std::vector<std::int64_t>& sizes) {
+  Shape shape = shape_of(call, "self");
+  std::size_t dim = 0;
+  const std::string dims = whole_dim(call, shape.size(), dim);
+  std::vector<Shape> outputs;
+  for (const std::int64_t size : sizes) {
+    outputs.push_back(shape);
+    outputs.back()[dim] = size;
+  }
+  return rule_for(call, dims + "->" + repeated(dims, sizes.size()) + kLinear, outputs);
+}
+
+OpRule split(const OpCall& call) {
+  const Shape& shape = shape_of(call, "self");
+  std::size_t dim = 0;
+  whole_dim(call, shape.size(), dim);
+  const std::int64_t piece = call.integer("split_size");
+  std::vector<std::int64_t> sizes;
+  for (std::int64_t at = 0; at < shape[dim] && piece > 0; at += piece) {
+    sizes.push_back(std::min(piece, shape[dim] - at));
+  }
+  if (sizes.empty()) sizes.push_back(shape[dim]);
+  return pieces(call, sizes);
+}
+
+OpRule split_with_sizes(const OpCall& call) { return pieces(call, call.integers("split_sizes")); }
+
+OpRule unbind(const OpCall& call) {
+  const Shape& shape = shape_of(call, "self");
+  std::size_t dim = 0;
+  const std::string in = whole_dim(call, shape.size(), dim);
+  std::string out = in;
+  out.erase(dim, 1);
+  const auto count = static_cast<std::size_t>(shape[dim]);
+  if (count == 0) fail({call.name, "self", text("dim ", dim, " has no elements"), ""});
+  return rule_for(call, in + "->" + repeated(out, count) + kLinear);
+}
+
+// The dims of a diagonal are whole; what is left of them is one dim at the end.
+struct Diagonal {
+  std::string full;
+  std::string diagonal;
+};
+
+Diagonal diagonal_dims(const OpCall& call, std::size_t rank) {
+  Diagonal dims{letters(rank), ""};
+  dims.full[wrap_dim(call, call.integer("dim1", 0), rank)] = '*';
+  dims.full[wrap_dim(call, call.integer("dim2", 1), rank)] = '*';
+  for (const char dim : dims.full) {
+    if (dim != '*') dims.diagonal += dim;
+  }
+  dims.diagonal += '*';
+  return dims;
+}
+
+OpRule diagonal(const OpCall& call) {
+  const Diagonal dims = diagonal_dims(call, shape_of(call, "self").size());
+  return rule_for(call, dims.full + "->" + dims.diagonal + kLinear);
+}
+
+OpRule diagonal_backward(const OpCall& call) {
+  const Shape shape = call.integers("input_sizes");
+  const Diagonal dims = diagonal_dims(call, shape.size());
+  return sized(rule_for(call, dims.diagonal + "->" + dims.full + kLinear, {shape}), call,
+               "input_sizes");
+}
+
+OpRule unfold(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "self").size();
+  std::string dims = letters(rank);
+  if (rank > 0) dims[wrap_dim(call, call.integer("dimension"), rank)] = '*';
+  return rule_for(call, dims + "->" + dims + "*" + kLinear);
+}
+
+OpRule unfold_backward(const OpCall& call) {
+  const Shape shape = call.integers("input_sizes");
+  std::string dims = letters(shape.size());
+  if (!shape.empty()) dims[wrap_dim(call, call.integer("dim"), shape.size())] = '*';
+  return sized(rule_for(call, dims + "*->" + dims + kLinear, {shape}), call, "input_sizes");
+}
+
+}  // namespace
+
+void add_view(Family& family) {
+  family.add("...->...; each", {"alias", "detach", "lift", "lift_fresh"});
+  family.add("...->...*; each", {"view_as_real"});
+  family.add("...*->...; each", {"view_as_complex"});
+  family.add("(ab)c->a(bc); each", view, {"view", "_unsafe_view", "_reshape_alias"});
+  family.add("1b->ab; each", expand, {"expand"});
+  family.add("abc->bca; each", permute, {"permute"});
+  family.add("ab->ba; each", transpose, {"transpose.int"});
+  family.add("ab->ba; each", t, {"t"});
+  family.add("a1b->ab; each", squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
+  family.add("ab->a1b; each", unsqueeze, {"unsqueeze"});
+  family.add("a*->a; each", select, {"select.int"});
+  family.add("a->*a; each", select_backward, {"select_backward"});
+  family.add("a*->a*; each", slice, {"slice.Tensor"});
+  family.add("a*->a*; each", slice_backward, {"slice_backward"});
+  family.add("a*->a*,a*; each", split, {"split.Tensor", "unsafe_split.Tensor"});
+  family.add("a*->a*,a*; each", split_with_sizes, {"split_with_sizes", "unsafe_split_with_sizes"});
+  family.add("*a->a,a; each", unbind, {"unbind.int"});
+  family.add("**a->a*; each", diagonal, {"diagonal"});
+  family.add("a*->**a; each", diagonal_backward, {"diagonal_backward"});
+  family.add("a*->a**; each", unfold, {"unfold"});
+  family.add("a**->a*; each", unfold_backward, {"unfold_backward"});
+}
+
+}  // namespace meshtorch
