@@ -53,9 +53,11 @@ class Moves {
     }
   }
 
+  // Last of all: it stands in no other step's way, and then has the least to clear.
   void mask() {
     const AxisSet axes = replicated_ & route_.to.unreduced;
-    if (!axes.empty()) add({.kind = StepKind::mask, .axes = list_of(axes)});
+    if (axes.empty() || Layout{at_.dims, at_.unreduced | axes} != route_.to) return;
+    add({.kind = StepKind::mask, .axes = list_of(axes)});
   }
 
   void pads() {

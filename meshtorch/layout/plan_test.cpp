@@ -71,6 +71,12 @@ TEST(Plan, ReordersBeforeItPads) {
             "pad(dp): P((tp, dp)) -> P(tp) unreduced(dp), free");
 }
 
+TEST(Plan, MasksLast) {
+  EXPECT_EQ(lines(square, {8, 6}, "P() unreduced(dp)", "P(dp) unreduced(tp)"),
+            "reduce_scatter(dp): P() unreduced(dp) -> P(dp), 96 bytes\n"
+            "mask(tp): P(dp) -> P(dp) unreduced(tp), free");
+}
+
 TEST(Plan, TheExampleOfTheHeader) {
   EXPECT_EQ(lines(square, {8, 6}, "P(tp) unreduced(dp)", "P(-, tp)"),
             "all_to_all(tp): P(tp) unreduced(dp) -> P(-, tp) unreduced(dp), 48 bytes\n"
