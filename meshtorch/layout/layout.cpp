@@ -13,7 +13,9 @@ struct Place {
   const std::string& op;
   const std::string& where;
 
-  std::string at(const std::string& part) const { return where.empty() ? part : where + " " + part; }
+  std::string at(const std::string& part) const {
+    return where.empty() ? part : where + " " + part;
+  }
 };
 
 int find(const Mesh& mesh, const std::string& name, const Place& place, const std::string& part) {

@@ -60,7 +60,8 @@ TEST(LayoutErrors, UnknownAxisListsTheNames) {
 
 TEST(LayoutErrors, TooManyDims) {
   EXPECT_EQ(message([] { resolve(mesh, P("dp", "tp"), 1, "shard", "norm.weight"); }),
-            "[shard] norm.weight: P(dp, tp) names 2 dims, the tensor has 1; drop dims from the spec");
+            "[shard] norm.weight: P(dp, tp) names 2 dims, the tensor has 1; drop dims from the "
+            "spec");
   EXPECT_EQ(message([] { resolve(mesh, P("dp"), 0); }),
             "[PartitionSpec] P(dp) names 1 dims, the tensor has 0; drop dims from the spec");
 }

@@ -22,8 +22,8 @@ struct Route {
 
 // The steps from `at` that can be part of a shortest plan, in a fixed order. An axis is only ever
 // taken to its home, the place it has in `to`, or made replicated on the way. What that cannot do
-// within memory or at the fewest bytes (axes in another order, both dims occupied) one permute does:
-// it receives exactly what is missing, so no plan moves less.
+// within memory or at the fewest bytes (axes in another order, both dims occupied) one permute
+// does: it receives exactly what is missing, so no plan moves less.
 std::vector<Step> moves(const Route& route, const Layout& at);
 
 // The plan of three kinds of steps that exists between any two layouts: all_reduce, permute, then

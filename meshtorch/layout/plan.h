@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// From any layout to any other on one mesh: a short sequence of steps, each one collective or a free
-// local change, with the fewest bytes moved and never more memory than the larger of source and
-// target shard plus one chunk (after "Memory-efficient array redistribution through portable
+// From any layout to any other on one mesh: a short sequence of steps, each one collective or a
+// free local change, with the fewest bytes moved and never more memory than the larger of source
+// and target shard plus one chunk (after "Memory-efficient array redistribution through portable
 // collective communication", arXiv 2112.01075). Pure: no tensors, only shapes.
 //
 //   P(tp) unreduced(dp) of {8, 6} floats to P(-, tp) on (dp=2, tp=2):
@@ -28,7 +28,7 @@ namespace meshtorch {
 enum class StepKind {
   // Free: no communication.
   slice,       // replicated over axes -> to_dim cut over them
-  mask,        // replicated over axes -> unreduced: the value stays on group rank 0, zeros elsewhere
+  mask,        // replicated over axes -> unreduced: the value on group rank 0, zeros elsewhere
   pad,         // from_dim's minor axes -> unreduced: own piece, zeros around it
   relabel,     // only axes of size one change place: the local value stays as it is
   // Collectives over the groups of `axes`.
@@ -66,9 +66,9 @@ struct Plan {
 //
 // Bytes per device for n devices and B bytes of the largest local tensor that is not yet (or no
 // longer) cut over the group: all_gather and reduce_scatter (n-1)/n B, all_reduce 2 (n-1)/n B,
-// all_to_all (n-1)/n of the local piece, permute what the busiest device receives. Where a dimension
-// does not divide, all but all_reduce count the busiest device exactly: an all_gather of 5 elements
-// over 2 brings 3 to the device that holds 2.
+// all_to_all (n-1)/n of the local piece, permute what the busiest device receives. Where a
+// dimension does not divide, all but all_reduce count the busiest device exactly: an all_gather of
+// 5 elements over 2 brings 3 to the device that holds 2.
 Plan plan_redistribution(const Mesh& mesh, const Shape& shape, std::int64_t item_size,
                          const Layout& from, const Layout& to);
 
@@ -80,10 +80,10 @@ struct Transfer {
   friend bool operator==(const Transfer&, const Transfer&) = default;
 };
 
-// What each device lacks of its new shard, by destination, then source. No box is empty, none occurs
-// twice; what the device already holds, intersect(old box, new box), is not listed. Among replicas
-// the source is the one that differs from the destination along the fewest axes, so they share the
-// load. Throws Error where the unreduced axes of the two layouts differ.
+// What each device lacks of its new shard, by destination, then source. No box is empty, none
+// occurs twice; what the device already holds, intersect(old box, new box), is not listed. Among
+// replicas the source is the one that differs from the destination along the fewest axes, so they
+// share the load. Throws Error where the unreduced axes of the two layouts differ.
 std::vector<Transfer> transfers(const Mesh& mesh, const Shape& shape, const Layout& from,
                                 const Layout& to);
 

@@ -187,8 +187,8 @@ TEST(Transfers, ListNothingThatIsHeldOrEmpty) {
 TEST(TransfersErrors, KeepUnreducedAxes) {
   const Layout from = resolve(square, P("dp"), 1), to = resolve(square, P().unreduced("dp"), 1);
   EXPECT_EQ(message([&] { transfers(square, {4}, from, to); }),
-            "[transfers] P(dp) -> P() unreduced(dp): a permute keeps the unreduced axes; reduce, mask "
-            "or pad in a step of its own");
+            "[transfers] P(dp) -> P() unreduced(dp): a permute keeps the unreduced axes; reduce, "
+            "mask or pad in a step of its own");
 }
 
 TEST(PlanErrors, RanksAgree) {

@@ -33,7 +33,8 @@ Interval shard_interval(const Mesh& mesh, std::int64_t size, AxisList axes, std:
 
 // What it holds of a tensor of this global shape.
 Box shard_box(const Mesh& mesh, const Shape& shape, const Layout& layout, std::int64_t position);
-Shape shard_shape(const Mesh& mesh, const Shape& shape, const Layout& layout, std::int64_t position);
+Shape shard_shape(const Mesh& mesh, const Shape& shape, const Layout& layout,
+                  std::int64_t position);
 
 // What two boxes share; where they do not meet, an empty box.
 Box intersect(const Box& a, const Box& b);

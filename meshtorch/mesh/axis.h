@@ -67,7 +67,9 @@ class AxisList {
 
   constexpr int size() const { return (64 - std::countl_zero(packed_) + 7) / 8; }
   constexpr bool empty() const { return packed_ == 0; }
-  constexpr int operator[](int i) const { return static_cast<int>((packed_ >> (8 * i)) & 0xff) - 1; }
+  constexpr int operator[](int i) const {
+    return static_cast<int>((packed_ >> (8 * i)) & 0xff) - 1;
+  }
   constexpr int front() const { return (*this)[0]; }
   constexpr int back() const { return (*this)[size() - 1]; }
   constexpr void push_back(int axis) {

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A mesh: named axes over devices. Devices are numbered row-major, so the last axis is the one whose
-// neighbours are adjacent: on (dp=4, tp=2) device 5 has coordinates dp=2, tp=1.
+// A mesh: named axes over devices. Devices are numbered row-major, so the last axis is the one
+// whose neighbours are adjacent: on (dp=4, tp=2) device 5 has coordinates dp=2, tp=1.
 //
-// A Mesh is a cheap immutable handle. Programs get theirs from Runtime::make_mesh, which checks that
-// the devices exist; a mesh built directly is a plan for devices that need not (a dry run, a test).
+// A Mesh is a cheap immutable handle. Programs get theirs from Runtime::make_mesh, which checks
+// that the devices exist; a mesh built directly is a plan for devices that need not (a dry run, a
+// test).
 #pragma once
 
 #include <cstdint>
@@ -67,9 +68,9 @@ class Mesh {
   // Every group of `axes`: a partition of all positions, ordered by each group's first position.
   const std::vector<std::vector<std::int64_t>>& groups(AxisList axes) const;
 
-  // The mesh of the named axes, in the order given, at coordinate `at` (by axis name) of the others;
-  // coordinate 0 of those that `at` leaves out. Throws Error: an unknown or repeated axis, one that is
-  // kept and in `at` or in `at` twice, a coordinate that the mesh does not have.
+  // The mesh of the named axes, in the order given, at coordinate `at` (by axis name) of the
+  // others; coordinate 0 of those that `at` leaves out. Throws Error: an unknown or repeated axis,
+  // one that is kept and in `at` or in `at` twice, a coordinate that the mesh does not have.
   Mesh sub_mesh(const std::vector<std::string>& axes,
                 const std::vector<std::pair<std::string, std::int64_t>>& at = {}) const;
 

@@ -168,7 +168,8 @@ TEST(MeshErrors, SubMesh) {
 TEST(MeshErrors, Parse) {
   const auto parse = [](const char* form) { return message([&] { Mesh::parse(form); }); };
   const std::string remedy = "; write it as \"dp=4,tp=2\"";
-  EXPECT_EQ(parse(""), "[Mesh::parse] \"\": expected an axis name at column 1, got the end" + remedy);
+  EXPECT_EQ(parse(""),
+            "[Mesh::parse] \"\": expected an axis name at column 1, got the end" + remedy);
   EXPECT_EQ(parse("dp=4,"),
             "[Mesh::parse] \"dp=4,\": expected an axis name at column 6, got the end" + remedy);
   EXPECT_EQ(parse("dp:4"),

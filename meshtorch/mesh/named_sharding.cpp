@@ -5,7 +5,9 @@
 
 namespace meshtorch {
 
-std::string NamedSharding::to_string() const { return spec.to_string() + " on " + mesh.to_string(); }
+std::string NamedSharding::to_string() const {
+  return spec.to_string() + " on " + mesh.to_string();
+}
 
 std::ostream& operator<<(std::ostream& out, const NamedSharding& sharding) {
   return out << sharding.to_string();

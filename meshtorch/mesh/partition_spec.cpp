@@ -28,7 +28,8 @@ void check_name(const std::string& name, const PartitionSpec& spec, std::set<std
   if (!is_name(name)) {
     fail({.op = "PartitionSpec", .where = spec.to_string(),
           .what = "\"" + name + "\" is an ill-formed axis name",
-          .remedy = "names are [A-Za-z_][A-Za-z0-9_]*; several axes on one dim are axes(\"a\", \"b\")"});
+          .remedy = "names are [A-Za-z_][A-Za-z0-9_]*; several axes on one dim are "
+                    "axes(\"a\", \"b\")"});
   }
   if (!seen.insert(name).second) {
     fail({.op = "PartitionSpec", .where = spec.to_string(),
@@ -48,7 +49,8 @@ PartitionSpec PartitionSpec::from(std::vector<DimSpec> dims, std::vector<std::st
 }
 
 PartitionSpec PartitionSpec::parse(std::string_view text) {
-  Scanner scan(text, "PartitionSpec::parse", "write it as \"P(dp, (fsdp, tp), -, pp) unreduced(ep)\"");
+  Scanner scan(text, "PartitionSpec::parse",
+               "write it as \"P(dp, (fsdp, tp), -, pp) unreduced(ep)\"");
   std::vector<DimSpec> dims;
   std::vector<std::string> unreduced;
   scan.expect("P");
