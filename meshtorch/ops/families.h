@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The one list of families. A family is a file with one function that adds its ops, most of them by a
-// line of notation and a list of names. A new op of a known family is one name or one line, and one
-// line in golden.inl.
+// The one list of families. A family is a file with one function that adds its ops, most of them by
+// a line of notation and a list of names. A new op of a known family is one name or one line, and
+// one line in golden.inl.
 #pragma once
 
 #include <initializer_list>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Reading and writing elements by index. The indexed dim is whole: a global index means nothing in a
-// shard (except for embedding, whose kernel masks what it does not hold).
+// Reading and writing elements by index. The indexed dim is whole: a global index means nothing in
+// a shard (except for embedding, whose kernel masks what it does not hold).
 #include <algorithm>
 
 #include <meshtorch/base/error.h>
@@ -46,8 +46,8 @@ OpRule index_select(const OpCall& call) {
 
 OpRule index_add(const OpCall& call) {
   const Slices dims = slices_of(call);
-  return rule_for(call, dims.self + "," + dims.index + "," + dims.slices + "->" + dims.self +
-                            "; joint(0,2)");
+  return rule_for(
+      call, dims.self + "," + dims.index + "," + dims.slices + "->" + dims.self + "; joint(0,2)");
 }
 
 OpRule index_copy(const OpCall& call) {
@@ -60,8 +60,8 @@ OpRule index_copy(const OpCall& call) {
 OpRule index_fill(const OpCall& call) {
   const Slices dims = slices_of(call);
   const std::string value = call.operands.size() == 3 ? "," : "";
-  return rule_for(call, dims.self + "," + std::string(dims.index.size(), '*') + value + "->" +
-                            dims.self);
+  return rule_for(call,
+                  dims.self + "," + std::string(dims.index.size(), '*') + value + "->" + dims.self);
 }
 
 // A full-rank index, as in gather and scatter: dims of equal size go through, others are whole.
@@ -117,14 +117,15 @@ OpRule embedding_backward(const OpCall& call) {
   // Counting how often an index occurs takes all of them.
   const bool counts = call.boolean("scale_grad_by_freq");
   const std::string index(shape_of(call, "indices").size(), '*');
-  const std::string text = counts ? index + "k," + index + "->vk; each(0)" : "...k,...->vk; each(0)";
-  return sized(rule_for(call, text, {{rows, grad.empty() ? 1 : grad.back()}}), call, "num_weights", 0,
-               0);
+  const std::string text =
+      counts ? index + "k," + index + "->vk; each(0)" : "...k,...->vk; each(0)";
+  return sized(rule_for(call, text, {{rows, grad.empty() ? 1 : grad.back()}}), call, "num_weights",
+               0, 0);
 }
 
-// Tensor indices on some dims of `self`. The indices broadcast against each other; their dims take the
-// place of the indexed ones, or come first where those are not adjacent. Boolean indices are not
-// seen here as such: the caller expands them or has no rule.
+// Tensor indices on some dims of `self`. The indices broadcast against each other; their dims take
+// the place of the indexed ones, or come first where those are not adjacent. Boolean indices are
+// not seen here as such: the caller expands them or has no rule.
 struct Advanced {
   std::string self;
   std::size_t at = 0;    // where the index dims stand in the result
@@ -156,8 +157,8 @@ OpRule index(const OpCall& call) {
   std::string out = dims.kept;
   out.insert(dims.at, "...");
   const std::string indices = repeated("...", call.operands.size() - 1);
-  return rule_for(call, dims.self + (call.operands.size() > 1 ? "," + indices : "") + "->" + out +
-                            "; each(0)");
+  return rule_for(
+      call, dims.self + (call.operands.size() > 1 ? "," + indices : "") + "->" + out + "; each(0)");
 }
 
 OpRule index_put(const OpCall& call) {
@@ -185,11 +186,12 @@ void add_index(Family& family) {
   family.add("a*,n->an; each(0)", index_select, {"index_select"});
   family.add("a*,n,an->a*; joint(0,2)", index_add, {"index_add"});
   family.add("a*,*,a*->a*", index_copy, {"index_copy"});
-  family.add("a*,*->a*", index_fill, {"index_fill.int_Scalar", "index_fill.int_Tensor"});
+  family.add("a*,*->a*", index_fill, {"index_fill.int_Scalar"});
+  family.add("a*,*,->a*", index_fill, {"index_fill.int_Tensor"});
   family.add("a*,an->an; each(0)", gather, {"gather"});
   family.add("a*,a*,a*->a*", scatter_write,
-             {"scatter.src", "scatter.value", "scatter.reduce", "scatter.value_reduce",
-              "scatter_reduce.two"});
+             {"scatter.src", "scatter.reduce", "scatter_reduce.two"});
+  family.add("a*,a*->a*", scatter_write, {"scatter.value", "scatter.value_reduce"});
   family.add("a*,an,an->a*; joint(0,2)", scatter_add, {"scatter_add"});
   family.add("*a,...->...a; each(0)", index, {"index.Tensor"});
   family.add("*a,*,*a->*a", index_put, {"index_put", "_index_put_impl"});

@@ -6,7 +6,8 @@
 namespace meshtorch {
 
 std::string letters(std::size_t count, std::size_t from) {
-  if (from + count > 52) fail({"notation", "", text(from + count, " factors, expected at most 52"), ""});
+  if (from + count > 52)
+    fail({"notation", "", text(from + count, " factors, expected at most 52"), ""});
   std::string names;
   for (std::size_t i = from; i < from + count; ++i) {
     names += static_cast<char>(i < 26 ? 'a' + i : 'A' + (i - 26));
@@ -17,7 +18,8 @@ std::string letters(std::size_t count, std::size_t from) {
 std::size_t wrap_dim(const OpCall& call, std::int64_t dim, std::size_t rank) {
   const std::int64_t limit = rank == 0 ? 1 : static_cast<std::int64_t>(rank);
   if (dim < -limit || dim >= limit) {
-    fail({call.name, "dim", text("got ", dim, ", expected one of ", -limit, " to ", limit - 1), ""});
+    fail(
+        {call.name, "dim", text("got ", dim, ", expected one of ", -limit, " to ", limit - 1), ""});
   }
   return static_cast<std::size_t>(dim < 0 ? dim + limit : dim);
 }

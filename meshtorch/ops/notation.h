@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Small pieces from which attribute-dependent rules write their text: one char per dim, so that a dim
-// is dropped, starred or inserted by editing a string.
+// Small pieces from which attribute-dependent rules write their text: one char per dim, so that a
+// dim is dropped, starred or inserted by editing a string.
 //
 //   std::string in = letters(3);              "abc"
 //   in[dim] = '*';                            "a*c"
@@ -28,7 +28,8 @@ std::vector<bool> dim_mask(const OpCall& call, const std::vector<std::int64_t>& 
                            std::size_t rank);
 
 // parse_rule for the call.
-OpRule rule_for(const OpCall& call, const std::string& text, const std::vector<Shape>& outputs = {});
+OpRule rule_for(const OpCall& call, const std::string& text,
+                const std::vector<Shape>& outputs = {});
 
 // The tensor of that argument; throws Error where it is absent.
 const Shape& shape_of(const OpCall& call, std::string_view argument);

@@ -24,8 +24,8 @@ int OpCall::argument(std::string_view name) const {
 const std::optional<Shape>& OpCall::tensor(std::string_view name) const {
   const Argument& found = arguments[argument(name)];
   if (found.operands.size() != 1) {
-    fail({this->name, std::string(name), text("holds ", found.operands.size(), " tensors, expected 1"),
-          "use Argument::operands"});
+    fail({this->name, std::string(name),
+          text("holds ", found.operands.size(), " tensors, expected 1"), "use Argument::operands"});
   }
   return operands[found.operands[0]];
 }

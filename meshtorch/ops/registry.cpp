@@ -61,7 +61,8 @@ std::string coverage_table(const OpRegistry& registry) {
   for (const OpEntry& entry : registry.entries()) {
     if (entry.family != family) {
       family = entry.family;
-      out += text(out.empty() ? "" : "\n", "## ", family, "\n\n| op | rule | linear |\n|---|---|---|\n");
+      out += text(out.empty() ? "" : "\n", "## ", family,
+                  "\n\n| op | rule | linear |\n|---|---|---|\n");
     }
     const std::string linear = linearity(entry.text);
     out += text("| `", entry.name.substr(6), "` | `", entry.text.substr(0, entry.text.find(';')),

@@ -29,7 +29,7 @@ class OpRegistry {
   static OpRegistry built_in();
   // Throws Error where the op has a rule already.
   void add(OpEntry entry);
-  const OpEntry* find(std::string_view name) const;  // null: no rule
+  const OpEntry* find(std::string_view name) const;                 // null: no rule
   const std::vector<OpEntry>& entries() const { return entries_; }  // in order of addition
 
  private:

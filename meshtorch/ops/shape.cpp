@@ -120,8 +120,8 @@ void add_shape(Family& family) {
   family.add("**,*->***,*",
              [](const OpCall& call) {
                const std::size_t rank = shape_of(call, "data").size();
-               OpRule rule = rule_for(call, std::string(rank, '*') + ",*->" +
-                                                std::string(rank + 1, '*') + ",*");
+               OpRule rule = rule_for(
+                   call, std::string(rank, '*') + ",*->" + std::string(rank + 1, '*') + ",*");
                rule.host_outputs = {1};
                return rule;
              },

@@ -236,7 +236,8 @@ void add_view(Family& family) {
   family.add("...->...; each", {"alias", "detach", "lift", "lift_fresh"});
   family.add("...->...*; each", {"view_as_real"});
   family.add("...*->...; each", {"view_as_complex"});
-  family.add("(ab)c->a(bc); each", view, {"view", "_unsafe_view", "_reshape_alias"});
+  family.add("(ab)c->a(bc); each", view,
+             {"view", "_unsafe_view", "_reshape_alias", "_reshape_copy"});
   family.add("1b->ab; each", expand, {"expand"});
   family.add("abc->bca; each", permute, {"permute"});
   family.add("ab->ba; each", transpose, {"transpose.int"});

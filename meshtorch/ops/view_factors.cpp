@@ -44,7 +44,8 @@ class ViewFactors {
   };
 
   int add(std::int64_t size, bool whole) {
-    rule_.factors.push_back({whole ? "*" : std::to_string(rule_.factors.size()), size, whole, false});
+    rule_.factors.push_back(
+        {whole ? "*" : std::to_string(rule_.factors.size()), size, whole, false});
     return static_cast<int>(rule_.factors.size()) - 1;
   }
 

@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Normalisations and softmax.
+#include <meshtorch/base/error.h>
+#include <meshtorch/ops/families.h>
+#include <meshtorch/ops/notation.h>
+
+namespace meshtorch {
+namespace {
+
+// "ab**" for an input normalised over its last two dims, "ab11" for its statistics, "**" for
+// weights.
+struct LayerDims {
+  std::string input;
+  std::string statistics;
+  std::string weight;
+};
+
+LayerDims layer_dims(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "input").size();
+  const std::size_t normed = call.integers("normalized_shape").size();
+  if (normed > rank) {
+    fail({call.name, "normalized_shape", text("got ", normed, " dims for rank ", rank), ""});
+  }
+  const std::string outer = letters(rank - normed);
+  return {outer + std::string(normed, '*'), outer + std::string(normed, '1'),
+          std::string(normed, '*')};
+}
+
+OpRule layer_norm(const OpCall& call) {
+  const auto [x, s, w] = layer_dims(call);
+  Shape statistics = shape_of(call, "input");
+  const std::size_t outer = s.find('1') == std::string::npos ? s.size() : s.find('1');
+  for (std::size_t d = outer; d < s.size(); ++d) statistics[d] = 1;
+  return rule_for(call, join(std::vector{x, w, w}, ",") + "->" + join(std::vector{x, s, s}, ","),
+                  {shape_of(call, "input"), statistics, statistics});
+}
+
+OpRule layer_norm_backward(const OpCall& call) {
+  const auto [x, s, w] = layer_dims(call);
+  const Shape& input = shape_of(call, "input");
+  const Shape weight = call.integers("normalized_shape");
+  return rule_for(call,
+                  join(std::vector{x, x, s, s, w, w}, ",") + "->" +
+                      join(std::vector{x, w, w}, ",") + "; each(0)",
+                  {input, weight, weight});
+}
+
+OpRule rms_norm(const OpCall& call) {
+  const auto [x, s, w] = layer_dims(call);
+  return rule_for(call, x + "," + w + "->" + x + "," + s);
+}
+
+OpRule rms_norm_backward(const OpCall& call) {
+  const auto [x, s, w] = layer_dims(call);
+  return rule_for(call, join(std::vector{x, x, s, w}, ",") + "->" + x + "," + w + "; each(0)",
+                  {shape_of(call, "input"), call.integers("normalized_shape")});
+}
+
+// "nc**" of an input, channels second.
+std::string channels_second(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "input").size();
+  if (rank < 2) fail({call.name, "input", text("got rank ", rank, ", expected at least 2"), ""});
+  return "nc" + std::string(rank - 2, '*');
+}
+
+bool training(const OpCall& call) {
+  for (const char* name : {"training", "train"}) {
+    if (call.has(name)) return call.boolean(name);
+  }
+  return false;
+}
+
+// The kernel takes the statistics over the global batch, so they come out reduced. In evaluation
+// the saved ones are empty.
+OpRule batch_norm(const OpCall& call) {
+  const std::string x = channels_second(call);
+  const Shape& input = shape_of(call, "input");
+  const bool train = training(call);
+  const std::string saved = train ? "c" : "*";
+  const Shape size = {train ? input[1] : 0};
+  return rule_for(call,
+                  x + "," + repeated("c", call.operands.size() - 1) + "->" + x + "," + saved + "," +
+                      saved + "; reduced(1,2)",
+                  {input, size, size});
+}
+
+OpRule batch_norm_backward(const OpCall& call) {
+  const std::string x = channels_second(call);
+  const Shape& input = shape_of(call, "input");
+  const std::string saved = training(call) ? ",c,c" : ",*,*";
+  return rule_for(call, x + "," + x + ",c,c,c" + saved + "->" + x + ",c,c; each(0)",
+                  {input, {input[1]}, {input[1]}});
+}
+
+OpRule group_norm_rule(const OpCall& call, bool backward) {
+  const Shape& input = shape_of(call, "input");
+  const std::string x = "n" + std::string(input.size() - 1, '*');
+  const Shape channels = {call.integer("C")};
+  const Shape groups = {call.integer("N"), call.integer("group")};
+  OpRule rule = backward ? rule_for(call, x + "," + x + ",n*,n*,*->" + x + ",*,*; each(0)",
+                                    {input, channels, channels})
+                         : rule_for(call, x + ",*,*->" + x + ",n*,n*", {input, groups, groups});
+  return sized(std::move(rule), call, "N", 0, 0);
+}
+
+OpRule group_norm(const OpCall& call) { return group_norm_rule(call, false); }
+OpRule group_norm_backward(const OpCall& call) { return group_norm_rule(call, true); }
+
+RuleFunction softmax_along(const char* operand, const char* marks) {
+  return [=](const OpCall& call) {
+    const std::size_t rank = shape_of(call, operand).size();
+    return whole_along(call, dim_mask(call, {call.integer("dim")}, rank), 1, marks);
+  };
+}
+
+}  // namespace
+
+void add_norm(Family& family) {
+  family.add("ab*,*,*->ab*,ab1,ab1", layer_norm, {"native_layer_norm"});
+  family.add("ab*,ab*,ab1,ab1,*,*->ab*,*,*; each(0)", layer_norm_backward,
+             {"native_layer_norm_backward"});
+  family.add("ab*,*->ab*,ab1", rms_norm, {"_fused_rms_norm"});
+  family.add("ab*,ab*,ab1,*->ab*,*; each(0)", rms_norm_backward, {"_fused_rms_norm_backward"});
+  family.add("nc**,c,c,c,c->nc**,c,c; reduced(1,2)", batch_norm,
+             {"native_batch_norm", "_native_batch_norm_legit"});
+  family.add("nc**,c,c->nc**,c,c; reduced(1,2)", batch_norm, {"_native_batch_norm_legit.no_stats"});
+  family.add("nc**,nc**,c,c,c,c,c->nc**,c,c; each(0)", batch_norm_backward,
+             {"native_batch_norm_backward"});
+  family.add("n***,*,*->n***,n*,n*", group_norm, {"native_group_norm"});
+  family.add("n***,n***,n*,n*,*->n***,*,*; each(0)", group_norm_backward,
+             {"native_group_norm_backward"});
+
+  family.add("a*->a*", softmax_along("self", ""), {"_softmax", "_safe_softmax"});
+  family.add("a*,a*->a*; each(0)", softmax_along("grad_output", "; each(0)"),
+             {"_softmax_backward_data"});
+  // The class dim may be sharded: the kernel takes its maximum and its sum over the devices.
+  family.add("...->...", {"_log_softmax"});
+  family.add("...,...->...; each(0)", {"_log_softmax_backward_data"});
+}
+
+}  // namespace meshtorch
