@@ -13,14 +13,19 @@ endif()
 set(_hints ${Torch_DIR}/../../.. ${Torch_ROOT} $ENV{Torch_DIR}/../../..
     ${_cache}/meshtorch/libtorch-2.15.0/torch)
 
-find_path(Libtorch_INCLUDE_DIR torch/version.h HINTS ${_hints} PATH_SUFFIXES include)
+find_path(Libtorch_INCLUDE_DIR ATen/ATen.h HINTS ${_hints} PATH_SUFFIXES include)
 find_path(Libtorch_API_INCLUDE_DIR torch/torch.h HINTS ${_hints}
   PATH_SUFFIXES include/torch/csrc/api/include)
 find_library(Libtorch_CPU_LIBRARY torch_cpu HINTS ${_hints} PATH_SUFFIXES lib)
 find_library(Libtorch_C10_LIBRARY c10 HINTS ${_hints} PATH_SUFFIXES lib)
 
 if(Libtorch_INCLUDE_DIR)
-  file(READ ${Libtorch_INCLUDE_DIR}/torch/version.h _version)
+  # Since 2.9 the numbers are in torch/headeronly; before, in the API's own header.
+  file(GLOB _version_header ${Libtorch_INCLUDE_DIR}/torch/headeronly/version.h)
+  if(NOT _version_header)
+    set(_version_header ${Libtorch_API_INCLUDE_DIR}/torch/version.h)
+  endif()
+  file(READ ${_version_header} _version)
   string(REGEX MATCH "define TORCH_VERSION_MAJOR ([0-9]+)" _ "${_version}")
   set(_major ${CMAKE_MATCH_1})
   string(REGEX MATCH "define TORCH_VERSION_MINOR ([0-9]+)" _ "${_version}")

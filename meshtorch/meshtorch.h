@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// All of meshtorch.
+#pragma once
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/comm/ledger.h>
+#include <meshtorch/mesh/named_sharding.h>
+#include <meshtorch/tensor/module.h>
+#include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/scope.h>
+#include <meshtorch/tensor/sharding.h>
+#include <meshtorch/train/microbatch.h>
+#include <meshtorch/train/zero.h>
+#include <meshtorch/tree/path_rules.h>

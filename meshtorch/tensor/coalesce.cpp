@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/coalesce.h>
+
+#include <ATen/ATen.h>
+
+#include <map>
+#include <tuple>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/runtime.h>
+
+namespace meshtorch {
+namespace {
+
+// A step that flat buffers can carry: every device's piece has the same size.
+bool coalesces(const Mesh& mesh, const Shape& shape, const Step& step) {
+  const std::int64_t n = mesh.shards(step.axes);
+  switch (step.kind) {
+    case StepKind::all_reduce: return true;
+    case StepKind::all_gather:
+    case StepKind::reduce_scatter: {
+      const auto dim = static_cast<std::size_t>(std::max(step.from_dim, step.to_dim));
+      const Layout& whole = step.kind == StepKind::all_gather ? step.after : step.before;
+      const std::int64_t cut = mesh.shards(whole.dims[dim]) * n;
+      return shape[dim] % cut == 0;
+    }
+    default: return false;
+  }
+}
+
+using Bucket = std::vector<Move*>;
+
+// The local tensor of `move` on device d as n equal pieces along dim, flat: [n, size].
+at::Tensor pieces(const at::Tensor& local, std::int64_t dim, std::int64_t n) {
+  auto sizes = local.sizes().vec();
+  const auto at_dim = static_cast<std::size_t>(dim);
+  sizes[at_dim] /= n;
+  sizes.insert(sizes.begin() + dim, n);
+  return local.reshape(sizes).movedim(dim, 0).reshape({n, -1});
+}
+
+// The inverse: [n, size] to the tensor whose n pieces along dim they are.
+at::Tensor joined(const at::Tensor& flat, Shape piece, std::int64_t dim) {
+  const std::int64_t n = flat.size(0);
+  Shape stacked = piece;
+  stacked.insert(stacked.begin(), n);
+  piece[static_cast<std::size_t>(dim)] *= n;
+  return flat.reshape(stacked).movedim(0, dim).reshape(piece);
+}
+
+void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step*>& steps, Bucket& bucket) {
+  Communicator& comm = Runtime::current().communicator();
+  const std::int64_t n = mesh.shards(step.axes);
+  const std::size_t devices = bucket[0]->locals.size();
+  Shards flats(devices);
+  for (std::size_t d = 0; d < devices; ++d) {
+    std::vector<at::Tensor> parts;
+    for (std::size_t i = 0; i < bucket.size(); ++i) {
+      const at::Tensor& local = bucket[i]->locals[d];
+      parts.push_back(step.kind == StepKind::reduce_scatter ? pieces(local, steps[i]->to_dim, n)
+                                                            : local.reshape({1, -1}));
+    }
+    flats[d] = parts.size() == 1 ? parts[0] : at::cat(parts, 1);
+  }
+  Shards results;
+  switch (step.kind) {
+    case StepKind::all_reduce: results = comm.all_reduce(mesh, step.axes, flats); break;
+    case StepKind::all_gather: results = comm.all_gather(mesh, step.axes, flats, 0); break;
+    default: results = comm.reduce_scatter(mesh, step.axes, flats, 0); break;
+  }
+  for (std::size_t d = 0; d < devices; ++d) {
+    flats[d].reset();
+    std::int64_t offset = 0;
+    for (std::size_t i = 0; i < bucket.size(); ++i) {
+      Shape local = bucket[i]->locals[d].sizes().vec();
+      if (step.kind == StepKind::reduce_scatter) local[static_cast<std::size_t>(steps[i]->to_dim)] /= n;
+      const std::int64_t size = numel(local);
+      const at::Tensor flat = results[d].narrow(1, offset, size);
+      bucket[i]->locals[d] =
+          step.kind == StepKind::all_gather ? joined(flat, local, steps[i]->from_dim) : flat.reshape(local);
+      offset += size;
+    }
+  }
+}
+
+Collective collective_of(StepKind kind) {
+  if (kind == StepKind::all_gather) return Collective::all_gather;
+  return kind == StepKind::all_reduce ? Collective::all_reduce : Collective::reduce_scatter;
+}
+
+std::string axis_names(const Mesh& mesh, AxisList axes) {
+  std::vector<std::string> names;
+  for (int i = 0; i < axes.size(); ++i) names.push_back(mesh.axes()[static_cast<std::size_t>(axes[i])].name);
+  return join(names, "+");
+}
+
+}  // namespace
+
+void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& cause) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  std::vector<Plan> plans;
+  for (const Move& move : moves) {
+    const auto item_size = static_cast<std::int64_t>(move.locals.front().element_size());
+    plans.push_back(plan_redistribution(mesh, move.shape, item_size, move.from, move.to));
+  }
+  std::vector<std::size_t> next(moves.size(), 0);
+  for (bool more = true; more;) {
+    more = false;
+    using Key = std::tuple<StepKind, std::uint64_t, at::ScalarType>;
+    std::map<Key, std::vector<std::size_t>> ready;
+    for (std::size_t i = 0; i < moves.size(); ++i) {
+      // What cannot share a buffer runs alone, at once.
+      while (next[i] < plans[i].steps.size() && !coalesces(mesh, moves[i].shape, plans[i].steps[next[i]])) {
+        const Step& step = plans[i].steps[next[i]++];
+        moves[i].locals = redistribute(mesh, moves[i].shape, step.before, step.after, moves[i].locals, cause);
+      }
+      if (next[i] == plans[i].steps.size()) continue;
+      const Step& step = plans[i].steps[next[i]];
+      ready[{step.kind, step.axes.packed(), moves[i].locals.front().scalar_type()}].push_back(i);
+    }
+    for (const auto& [key, members] : ready) {
+      more = true;
+      Bucket bucket;
+      std::vector<const Step*> steps;
+      std::int64_t bytes = 0;
+      for (const std::size_t i : members) {
+        bucket.push_back(&moves[i]);
+        steps.push_back(&plans[i].steps[next[i]++]);
+        bytes += steps.back()->bytes;
+      }
+      const Step& step = *steps.front();
+      Runtime::current().ledger().record({.kind = collective_of(step.kind), .axes = axis_names(mesh, step.axes),
+                                          .bytes = bytes, .tensors = static_cast<int>(members.size()),
+                                          .op = cause.op, .scope = named_scope::path(), .origin = cause.origin});
+      run_bucket(mesh, step, steps, bucket);
+    }
+  }
+}
+
+}  // namespace meshtorch

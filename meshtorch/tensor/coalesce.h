@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Redistributing many tensors at once: every tensor follows its own plan, and steps of the same kind
+// over the same axes run as one collective on one flat buffer.
+#pragma once
+
+#include <vector>
+
+#include <meshtorch/tensor/redistribute.h>
+
+namespace meshtorch {
+
+struct Move {
+  Shape shape;
+  Layout from;
+  Layout to;
+  Shards locals;  // replaced by the results
+};
+
+// All on one mesh. Results share memory with the inputs only where nothing had to change.
+void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& cause);
+
+}  // namespace meshtorch
