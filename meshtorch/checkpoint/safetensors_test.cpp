@@ -106,7 +106,8 @@ TEST_F(Safetensors, data_is_aligned_to_its_dtype) {
   std::memcpy(&length, all.data(), 8);
   EXPECT_EQ(length % 8, 0u);
   std::size_t item = 8;
-  for (const auto& entry : SafetensorsFile(path_).entries()) {
+  const SafetensorsFile file(path_);
+  for (const auto& entry : file.entries()) {
     EXPECT_LE(c10::elementSize(entry.dtype), item) << entry.name;
     if (entry.name != "empty") item = c10::elementSize(entry.dtype);
   }

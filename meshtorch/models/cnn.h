@@ -14,8 +14,8 @@ namespace meshtorch {
 
 struct CnnOptions {
   std::int64_t classes = 10;
-  std::int64_t channels = 16;  // of the first block; the second has twice as many
-  double dropout = 0.25;
+  std::int64_t channels = 32;  // of the first block; the second has twice as many
+  double dropout = 0.5;
 };
 
 class CnnImpl : public torch::nn::Module {

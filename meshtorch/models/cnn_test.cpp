@@ -18,7 +18,7 @@ TEST(Cnn, shapes) {
 TEST(Cnn, tells_noisy_patterns_apart) {
   torch::set_num_threads(1);  // too small to share
   torch::manual_seed(1);
-  Cnn model;
+  Cnn model(CnnOptions{.channels = 8, .dropout = 0.25});
   const auto patterns = torch::rand({10, 1, 8, 8});
   const auto draw = [&](std::int64_t n) {
     const auto labels = torch::randint(10, {n}, torch::kLong);
