@@ -129,13 +129,24 @@ void decide_gather(Decision& decision, const Frame& frame) {
   }
 }
 
+// A boolean index selects as many elements as it has ones: no rule can know how many.
+bool has_boolean_index(const Frame& frame) {
+  const int indices = frame.info.argument("indices");
+  if (indices < 0 || frame.info.arguments[static_cast<std::size_t>(indices)].kind != ArgumentKind::tensor_list) return false;
+  for (const int operand : frame.argument_operands[static_cast<std::size_t>(indices)]) {
+    const at::Tensor& index = frame.tensors[static_cast<std::size_t>(operand)];
+    if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) return true;
+  }
+  return false;
+}
+
 std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
   auto decision = std::make_unique<Decision>();
   const auto& positions = runtime.communicator().addressable(frame.mesh);
   decision->sizes.resize(positions.size());
   decision->skip.assign(positions.size(), false);
   const OpEntry* entry = runtime.rules().find(frame.info.base);
-  if (entry == nullptr) {
+  if (entry == nullptr || has_boolean_index(frame)) {
     decide_gather(*decision, frame);
     return decision;
   }

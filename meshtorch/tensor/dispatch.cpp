@@ -4,6 +4,8 @@
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <numeric>
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/decision.h>
@@ -334,9 +336,26 @@ class ShardedOp final : public c10::OperatorKernel {
       at::Tensor result = at::reshape(local[0].toTensor(), local[1].toIntVector());
       local.clear();
       local.emplace_back(std::move(result));
-    } else {
-      op.callBoxed(&local);
+      return;
     }
+    if (info_->name == "aten::new_empty_strided") {
+      local[2] = dense_strides_like(local[1].toIntVector(), local[2].toIntVector());
+    }
+    op.callBoxed(&local);
+  }
+
+  // Dense local strides in the order of the global ones.
+  static Shape dense_strides_like(const Shape& sizes, const Shape& global) {
+    std::vector<std::size_t> order(sizes.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return global[a] < global[b]; });
+    Shape strides(sizes.size());
+    std::int64_t next = 1;
+    for (const std::size_t dim : order) {
+      strides[dim] = next;
+      next *= std::max<std::int64_t>(sizes[dim], 1);
+    }
+    return strides;
   }
 
   // An op that drops or adds dims of global size one: the local result has its shape by the rule.
