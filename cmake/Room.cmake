@@ -59,6 +59,8 @@ function(meshtorch_test name)
     meshtorch_precompile(${name})
   endif()
   add_test(NAME ${name} COMMAND ${name})
+  # Small tensors: threads would only wait for each other.
+  set_tests_properties(${name} PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1")
 endfunction()
 
 # The one precompiled header of torch: built once, reused by every target.

@@ -387,10 +387,10 @@ aten::_scaled_dot_product_flash_attention_for_cpu(query=<8,4,16,6>, key=<8,4,16,
 aten::_scaled_dot_product_flash_attention_for_cpu(query=<8,4,16,6>, key=<8,2,16,6>, value=<8,2,16,6>, attn_mask=<16,16>) => a***,a***,a***,**->a***,a**
 aten::_scaled_dot_product_flash_attention_for_cpu(query=<8,4,16,6>, key=<8,4,16,6>, value=<8,4,16,6>, attn_mask=<8,1,16,16>) => ab**,ab**,ab**,a1**->ab**,ab*
 aten::_scaled_dot_product_flash_attention_for_cpu_backward(grad_out=<8,4,16,6>, query=<8,4,16,6>, key=<8,4,16,6>, value=<8,4,16,6>, out=<8,4,16,6>, logsumexp=<8,4,16>, attn_mask=?) => ab**,ab**,ab**,ab**,ab**,ab*,?->ab**,ab**,ab**; each(0)
-aten::nll_loss_forward(self=<8,5>, target=<8>, weight=?, reduction=1) => ab,a,?->,
-aten::nll_loss_forward(self=<8,5>, target=<8>, weight=<5>, reduction=0) => ab,a,b->a,
-aten::nll_loss_forward(self=<5>, target=<>, weight=?, reduction=2) => a,,?->,
-aten::nll_loss2d_forward(self=<8,5,6,6>, target=<8,6,6>, weight=?, reduction=1) => ab**,a**,?->,
+aten::nll_loss_forward(self=<8,5>, target=<8>, weight=?, reduction=1) => ab,a,?->,; reduced(1)
+aten::nll_loss_forward(self=<8,5>, target=<8>, weight=<5>, reduction=0) => ab,a,b->a,; reduced(1)
+aten::nll_loss_forward(self=<5>, target=<>, weight=?, reduction=2) => a,,?->,; reduced(1)
+aten::nll_loss2d_forward(self=<8,5,6,6>, target=<8,6,6>, weight=?, reduction=1) => ab**,a**,?->,; reduced(1)
 aten::nll_loss_backward(grad_output=<>, self=<8,5>, target=<8>, weight=?, reduction=1, total_weight=<>) => ,ab,a,?,->ab; each(0)
 aten::nll_loss_backward(grad_output=<8>, self=<8,5>, target=<8>, weight=?, reduction=0, total_weight=<>) => a,ab,a,?,->ab; each(0)
 aten::nll_loss2d_backward(grad_output=<>, self=<8,5,6,6>, target=<8,6,6>, weight=?, reduction=1, total_weight=<>) => ,ab**,a**,?,->ab**; each(0)

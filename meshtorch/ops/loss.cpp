@@ -34,10 +34,10 @@ ClassDims class_dims(const OpCall& call) {
   return {batch + "c" + space, batch + space, is_reduced(call) ? "" : batch + space};
 }
 
-// The class dim contracts: each target's score is on one device.
+// The class dim contracts: each target's score is on one device. The total weight is global.
 OpRule nll(const OpCall& call) {
   const ClassDims dims = class_dims(call);
-  return rule_for(call, dims.scores + "," + dims.targets + ",c->" + dims.loss + ",");
+  return rule_for(call, dims.scores + "," + dims.targets + ",c->" + dims.loss + ",; reduced(1)");
 }
 
 OpRule nll_backward(const OpCall& call) {
@@ -51,7 +51,7 @@ OpRule nll_backward(const OpCall& call) {
 }  // namespace
 
 void add_loss(Family& family) {
-  family.add("nc,n,c->,", nll, {"nll_loss_forward", "nll_loss2d_forward"});
+  family.add("nc,n,c->,; reduced(1)", nll, {"nll_loss_forward", "nll_loss2d_forward"});
   family.add(",nc,n,c,->nc; each(0)", nll_backward, {"nll_loss_backward", "nll_loss2d_backward"});
   family.add("...,...->", elementwise,
              {"mse_loss", "smooth_l1_loss", "huber_loss", "soft_margin_loss"});
