@@ -16,13 +16,12 @@
 
 #include <torch/types.h>
 
+#include <meshtorch/data/batch.h>
+
 namespace meshtorch {
 
-// inputs and targets are int64 [size, length]; targets[b][t] is the token after inputs[b][t].
-struct Batch {
-  torch::Tensor inputs;
-  torch::Tensor targets;
-};
+// A batch of text: inputs and targets are int64 [size, length]; targets[b][t] is the token after
+// inputs[b][t].
 
 struct BatchOptions {
   std::int64_t size = 1;    // windows

@@ -106,6 +106,23 @@ Shards run_step(const Mesh& mesh, const Shape& shape, const Step& step, const Sh
   }
 }
 
+// Plans of a steady program are few and asked for often.
+const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size, const Layout& from,
+                        const Layout& to) {
+  static thread_local std::vector<std::uint64_t> key;
+  key.assign({static_cast<std::uint64_t>(item_size), shape.size(), from.unreduced.bits(), to.unreduced.bits()});
+  for (const MeshAxis& axis : mesh.axes()) key.push_back(static_cast<std::uint64_t>(axis.size));
+  for (const std::int64_t size : shape) key.push_back(static_cast<std::uint64_t>(size));
+  for (const AxisList& axes : from.dims) key.push_back(axes.packed());
+  for (const AxisList& axes : to.dims) key.push_back(axes.packed());
+  auto& plans = Runtime::current().plans();
+  auto found = plans.find(key);
+  if (found == plans.end()) {
+    found = plans.emplace(key, plan_redistribution(mesh, shape, item_size, from, to)).first;
+  }
+  return found->second;
+}
+
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias_of(b); }
 
 }  // namespace
@@ -116,7 +133,7 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
   if (from != to) {
     at::AutoDispatchBelowADInplaceOrView below;
     const auto item_size = static_cast<std::int64_t>(locals.front().element_size());
-    const Plan plan = plan_redistribution(mesh, shape, item_size, from, to);
+    const Plan& plan = cached_plan(mesh, shape, item_size, from, to);
     check_mode(mesh, from, to, plan, cause);
     for (const Step& step : plan.steps) {
       if (is_collective(step.kind)) record(mesh, step, cause);

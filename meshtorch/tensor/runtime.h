@@ -8,13 +8,14 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include <meshtorch/comm/communicator.h>
 #include <meshtorch/comm/ledger.h>
+#include <meshtorch/layout/plan.h>
 #include <meshtorch/mesh/mesh.h>
 #include <meshtorch/ops/registry.h>
 #include <meshtorch/tensor/scope.h>
@@ -71,6 +72,8 @@ class Runtime {
     std::uint64_t draws = 0;
   };
   RandomState& random() { return random_; }
+  // Redistribution plans by (sizes, layouts).
+  std::map<std::vector<std::uint64_t>, Plan>& plans() { return plans_; }
   // Reseeds both, as torch::manual_seed does for plain tensors.
   void manual_seed(std::uint64_t seed);
 
@@ -82,6 +85,7 @@ class Runtime {
   Ledger ledger_;
   OpRegistry rules_;
   RandomState random_;
+  std::map<std::vector<std::uint64_t>, Plan> plans_;
   std::vector<FallbackReport> fallbacks_;
   std::unique_ptr<Dispatch> dispatch_;
 };

@@ -12,15 +12,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <meshtorch/data/batch.h>
 #include <meshtorch/mesh/named_sharding.h>
 
 namespace meshtorch {
-
-// A global batch on the host; dim 0 of both is the batch.
-struct Batch {
-  at::Tensor inputs;
-  at::Tensor targets;
-};
 
 class Microbatch {
  public:
