@@ -4,12 +4,14 @@
 #pragma once
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/checkpoint/module.h>
 #include <meshtorch/comm/ledger.h>
 #include <meshtorch/mesh/named_sharding.h>
 #include <meshtorch/tensor/module.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tensor/visualize.h>
 #include <meshtorch/train/microbatch.h>
 #include <meshtorch/train/zero.h>
 #include <meshtorch/tree/path_rules.h>

@@ -6,6 +6,10 @@
 
 #include <iostream>
 
+#ifdef __GLIBC__
+#include <malloc.h>
+#endif
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/dispatch.h>
 
@@ -15,6 +19,14 @@ namespace {
 // libtorch's dispatcher is one per process, so is the registration with it, and so is this.
 Runtime* live = nullptr;
 
+void keep_freed_memory() {
+#ifdef __GLIBC__
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TOP_PAD, 64 << 20);
+#endif
+}
+
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
@@ -22,6 +34,7 @@ Runtime::Runtime(RuntimeOptions options)
   if (live != nullptr) {
     fail({.op = "Runtime", .where = "", .what = "one is alive already", .remedy = "make one, at the program's edge"});
   }
+  if (options.tune_malloc) keep_freed_memory();
   dispatch_ = std::make_unique<Dispatch>(*this);
   live = this;
   install_kernels(*this);
