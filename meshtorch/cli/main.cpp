@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <unistd.h>
+
+#include <iostream>
+
+#include <CLI/CLI.hpp>
+#include <torch/version.h>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/base/progress.h>
+#include <meshtorch/cli/train.h>
+#include <meshtorch/data/files.h>
+
+namespace mt = meshtorch;
+
+namespace {
+
+constexpr int kBadInput = 1;
+constexpr int kBadUsage = 2;
+
+void add_train_options(CLI::App& app, mt::TrainOptions& options) {
+  app.option_defaults()->always_capture_default();
+  app.add_option("--devices", options.devices, "virtual devices");
+  app.add_option("--mesh", options.mesh, "axes and sizes, major to minor; dp and tp are needed");
+  app.add_option("--microbatches", options.microbatches, "of a step");
+  app.add_option("--zero", options.zero, "ZeRO stage");
+  app.add_option("--width", options.model.width, "of the model");
+  app.add_option("--layers", options.model.layers, "of the model");
+  app.add_option("--heads", options.model.heads, "of a layer");
+  app.add_option("--length", options.model.length, "tokens of a window");
+  app.add_option("--dropout", options.model.dropout, "probability");
+  app.add_option("--batch", options.batch, "windows of a step");
+  app.add_option("--lr", options.learning_rate, "peak of the learning rate");
+  app.add_option("--steps", options.steps, "of training");
+  app.add_option("--data", options.data, "text file, bytes are tokens (default: king_james.txt)");
+  app.add_option("--seed", options.seed, "of weights, batches, dropout and sample");
+  app.add_option("--out", options.out, "folder for metrics.jsonl and loss.svg");
+  app.add_option("--sample", options.sample, "bytes to generate at the end");
+  app.add_option("--validate-every", options.validate_every, "steps between quick validations, 0: none");
+  app.add_flag("--strict", options.strict, "an implied gather is an error");
+  app.add_option("--threads", options.threads, "of the CPU's kernels, 0: all cores");
+}
+
+int run_train(mt::TrainOptions options) {
+  if (options.data.empty()) options.data = mt::data_file("king_james.txt");
+  mt::train(options, std::cout, mt::is_terminal(STDOUT_FILENO));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("Named sharding for libtorch", "meshtorch");
+  app.require_subcommand(1);
+  mt::TrainOptions options;
+  CLI::App* train = app.add_subcommand("train", "train a GPT on a text, on a mesh of virtual devices");
+  add_train_options(*train, options);
+  app.add_subcommand("version", "print the version")->callback([] {
+    std::cout << "meshtorch " MESHTORCH_VERSION ", libtorch " TORCH_VERSION "\n";
+  });
+  try {
+    app.parse(argc, argv);
+    return train->parsed() ? run_train(options) : 0;
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kBadUsage;
+  } catch (const mt::Error& error) {
+    std::cerr << error.what() << "\n";
+    return kBadInput;
+  }
+}
