@@ -6,6 +6,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/checkpoint/module.h>
 #include <meshtorch/comm/ledger.h>
+#include <meshtorch/kernels/random.h>
 #include <meshtorch/mesh/named_sharding.h>
 #include <meshtorch/tensor/module.h>
 #include <meshtorch/tensor/runtime.h>

@@ -4,6 +4,8 @@
 // unevenly so): two small sums over the batch's axes forward, one backward.
 #include <ATen/ATen.h>
 
+#include <array>
+
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
@@ -42,9 +44,18 @@ class BatchNorm {
   int input_;
 };
 
-KernelResult run_as_is(const KernelCall& call) {
+// In evaluation libtorch's kernels run on each device, but for those without rows: they divide by zero.
+// `empty` makes what those give.
+template <class Empty>
+KernelResult run_as_is(const BatchNorm& norm, Empty empty) {
+  const KernelCall& call = norm.call;
   KernelResult results(3);
   for (std::size_t d = 0; d < call.devices(); ++d) {
+    if (norm.input(d).numel() == 0) {
+      const std::array<at::Tensor, 3> values = empty(norm.input(d));
+      for (std::size_t o = 0; o < 3; ++o) results[o].push_back(values[o]);
+      continue;
+    }
     const auto local = call.run(call.stack(d));
     for (std::size_t o = 0; o < 3; ++o) results[o].push_back(local[o].toTensor());
   }
@@ -60,8 +71,12 @@ void update_running(const BatchNorm& norm, std::size_t d, const at::Tensor& mean
 }
 
 KernelResult batch_norm(KernelCall& call) {
-  if (!call.argument("training").toBool()) return run_as_is(call);
   const BatchNorm norm(call, "input");
+  if (!call.argument("training").toBool()) {
+    return run_as_is(norm, [](const at::Tensor& x) {
+      return std::array{at::empty_like(x), at::empty({0}, x.options()), at::empty({0}, x.options())};
+    });
+  }
   const double eps = call.argument("eps").toDouble();
   Shards means, variances;
   for (std::size_t d = 0; d < call.devices(); ++d) means.push_back(norm.input(d).sum(norm.dims).div_(norm.count));
@@ -88,8 +103,14 @@ KernelResult batch_norm(KernelCall& call) {
 // dx = w s (dy - mean(dy) - xhat mean(dy xhat)), s = 1/std, xhat = (x - mean) s; dw and db are sums over
 // this device's part of the batch, unreduced like any gradient.
 KernelResult batch_norm_backward(KernelCall& call) {
-  if (!call.argument("train").toBool()) return run_as_is(call);
   const BatchNorm norm(call, "input");
+  if (!call.argument("train").toBool()) {
+    const auto mask = call.argument("output_mask").toBoolList();
+    return run_as_is(norm, [&](const at::Tensor& x) {
+      const auto channels = [&](bool wanted) { return wanted ? at::zeros({x.size(1)}, x.options()) : at::Tensor(); };
+      return std::array{mask[0] ? at::empty_like(x) : at::Tensor(), channels(mask[1]), channels(mask[2])};
+    });
+  }
   const Shards& gradient = call.locals[static_cast<std::size_t>(call.operand("grad_out"))];
   Shards normalized, sums;
   for (std::size_t d = 0; d < call.devices(); ++d) {

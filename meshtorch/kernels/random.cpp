@@ -5,6 +5,8 @@
 
 #include <limits>
 
+#include <meshtorch/kernels/random.h>
+
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/kernels/philox.h>
 #include <meshtorch/tensor/dispatch.h>
@@ -16,14 +18,18 @@ namespace {
 
 using Fill = std::function<void(const at::Tensor& local, const Shape& shape, const Box& box, RandomKey key)>;
 
+RandomKey next_key(Runtime& runtime) {
+  auto& state = runtime.random();
+  return {.seed = state.seed, .op = state.draws++};
+}
+
 // Overwrites self, in its layout. Over unreduced axes the numbers go to coordinate 0.
 void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
   const at::Tensor self = frame.tensors[0];
   ShardedView& view = *frame.views[0];
   check_writable(frame.info, "self", view);
   Runtime& runtime = Runtime::current();
-  auto& state = runtime.random();
-  const RandomKey key{.seed = state.seed, .op = state.draws++};
+  const RandomKey key = next_key(runtime);
   const Shape shape = self.sizes().vec();
   const AxisList unreduced = ordered(view.unreduced());
   const auto& positions = runtime.communicator().addressable(frame.mesh);
@@ -142,6 +148,8 @@ void install_functional(Dispatch& dispatch) {
 }
 
 }  // namespace
+
+at::Tensor randperm(std::int64_t n) { return randperm(n, next_key(Runtime::current())); }
 
 void install_random(Dispatch& dispatch) {
   install_in_place(dispatch);
