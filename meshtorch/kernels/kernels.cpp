@@ -14,6 +14,7 @@ void install_kernels(Runtime& runtime) {
   install_nll(dispatch);
   install_mean(dispatch);
   install_batch_norm(dispatch);
+  install_host(dispatch);
 }
 
 }  // namespace meshtorch

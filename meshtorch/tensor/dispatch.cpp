@@ -96,6 +96,7 @@ struct Results {
   std::vector<Shards> tensors;         // flattened; [output][device]
   std::vector<int> lists;              // per return: list length, -1 one tensor, -2 something else
   std::vector<c10::IValue> others;     // per return, of the first device
+  std::vector<std::pair<at::Tensor, std::shared_ptr<Allocation>>> wrapped;  // so far, first device
 
   void add(std::size_t device, std::size_t devices, torch::jit::Stack& stack) {
     std::size_t next = 0;
@@ -227,7 +228,10 @@ class ShardedOp final : public c10::OperatorKernel {
             .remedy = "report this"});
     }
     if (info_->kind == OpKind::out) return run_out(frame, stack);
-    if (info_->writes) convert_plain_destinations(dispatch_.runtime(), frame);
+    if (info_->writes) {
+      if (run_on_plain_views(op, dispatch_.runtime(), frame, stack)) return;
+      convert_plain_destinations(dispatch_.runtime(), frame);
+    }
     if (override_ != nullptr) return (*override_)(frame, stack);
     switch (info_->kind) {
       case OpKind::alias: return run_alias(frame, stack);
@@ -455,12 +459,14 @@ class ShardedOp final : public c10::OperatorKernel {
     auto dims = decision ? decision->output_dims[rule_output(*decision, output)] : replicated_dims(rank);
     const AxisSet unreduced = decision ? output_layout(*decision, output).unreduced : AxisSet{};
     auto allocation = allocation_for(frame, returned, shards, locals);
+    if (!allocation) allocation = sibling(results, shards[0]);
     if (!allocation) {
       allocation = std::make_shared<Allocation>();
       allocation->unreduced = unreduced;
       if (info_->kind == OpKind::factory) allocation->content = factory_content();
       mark_copied_view(frame, returned, allocation);
     }
+    if (results.tensors.size() > 1) results.wrapped.emplace_back(shards[0], allocation);
     return wrap(shape, c10::make_intrusive<ShardedView>(frame.mesh, std::move(dims), std::move(shards),
                                                         std::move(allocation)));
   }
@@ -471,10 +477,18 @@ class ShardedOp final : public c10::OperatorKernel {
     return Allocation::Content::value;
   }
 
+  // An earlier result of this call in the same memory: pieces of a split see each other's writes.
+  static std::shared_ptr<Allocation> sibling(Results& results, const at::Tensor& local) {
+    for (const auto& [earlier, allocation] : results.wrapped) {
+      if (local.is_alias_of(earlier)) return allocation;
+    }
+    return nullptr;
+  }
+
   // A true view shares its base's allocation; null where the result is something of its own.
   std::shared_ptr<Allocation> allocation_for(const Frame& frame, const ReturnInfo& returned,
                                              const Shards& shards, const std::vector<Shards>& locals) {
-    if (returned.viewed_argument < 0) return nullptr;
+    if (returned.viewed_argument < 0) return unsaid_alias(frame, shards, locals);
     const auto& mine = frame.argument_operands[static_cast<std::size_t>(returned.viewed_argument)];
     if (mine.empty()) return nullptr;
     const auto operand = static_cast<std::size_t>(mine[0]);
@@ -486,6 +500,16 @@ class ShardedOp final : public c10::OperatorKernel {
       if (moved || copied) return nullptr;
     }
     return base->allocation();
+  }
+
+  // Some ops return views without saying so (unsafe_split, _unsafe_view).
+  static std::shared_ptr<Allocation> unsaid_alias(const Frame& frame, const Shards& shards,
+                                                  const std::vector<Shards>& locals) {
+    for (std::size_t i = 0; i < frame.views.size(); ++i) {
+      if (frame.views[i] == nullptr || locals[i].empty() || !shards[0].is_alias_of(locals[i][0])) continue;
+      if (locals[i][0].is_same(frame.views[i]->locals()[0])) return frame.views[i]->allocation();
+    }
+    return nullptr;
   }
 
   void mark_copied_view(const Frame& frame, const ReturnInfo& returned,

@@ -10,7 +10,9 @@ namespace meshtorch {
 namespace {
 
 // Nothing else sees this storage: its representation may be replaced.
-bool unaliased(const ShardedView& view) { return view.allocation().use_count() == 1; }
+bool unaliased(const ShardedView& view) {
+  return view.allocation().use_count() == 1 && c10::raw::intrusive_ptr::use_count(const_cast<ShardedView*>(&view)) == 1;
+}
 
 bool fresh(const ShardedView& view) {
   return view.allocation()->content != Allocation::Content::value && !view.allocation()->placed;
@@ -75,6 +77,68 @@ void written(ShardedView& view) {
   view.allocation()->content = Allocation::Content::value;
 }
 
+namespace {
+
+// Views of a plain tensor, or the tensor they view: changing what one handle is would part them.
+bool shares_storage(const at::Tensor& plain) { return plain.has_storage() && plain.storage().use_count() > 1; }
+
+void refuse_plain(const Runtime& runtime, const Frame& frame, std::size_t operand) {
+  if (runtime.mode() != Mode::strict) return;
+  fail({.op = frame.info.name, .where = frame.operand_name(operand),
+        .what = "strict mode: a plain tensor is written with a sharded operand (" + frame.layouts() + ")",
+        .remedy = "device_put or replicate it first"});
+}
+
+at::Tensor gathered(const Frame& frame, std::size_t operand) {
+  if (frame.views[operand] == nullptr) return frame.tensors[operand];
+  const Shape shape = shape_of(frame.tensors[operand]);
+  return redistribute(*frame.views[operand], shape, Layout::replicated(static_cast<std::int64_t>(shape.size())),
+                      {frame.info.name, Origin::implied, frame.operand_name(operand)}, true)
+      .front();
+}
+
+}  // namespace
+
+bool run_on_plain_views(const c10::OperatorHandle& op, Runtime& runtime, Frame& frame, torch::jit::Stack& stack) {
+  bool found = false;
+  for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
+    if (!frame.info.arguments[i].written) continue;
+    for (const int operand : frame.argument_operands[i]) {
+      const auto index = static_cast<std::size_t>(operand);
+      if (frame.views[index] != nullptr) return false;
+      if (!frame.tensors[index].defined() || !shares_storage(frame.tensors[index])) continue;
+      refuse_plain(runtime, frame, index);
+      found = true;
+    }
+  }
+  if (!found) return false;
+  torch::jit::Stack call;
+  for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
+    const auto& mine = frame.argument_operands[i];
+    const c10::IValue& given = frame.arguments[i];
+    if (given.isTensor()) {
+      call.emplace_back(gathered(frame, static_cast<std::size_t>(mine[0])));
+    } else if (given.isTensorList()) {
+      c10::List<at::Tensor> list;
+      for (const int operand : mine) list.push_back(gathered(frame, static_cast<std::size_t>(operand)));
+      call.emplace_back(std::move(list));
+    } else if (!mine.empty() && !given.isNone()) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (const int operand : mine) {
+        const auto index = static_cast<std::size_t>(operand);
+        list.push_back(frame.tensors[index].defined() ? std::optional(gathered(frame, index)) : std::nullopt);
+      }
+      call.emplace_back(std::move(list));
+    } else {
+      call.push_back(given);
+    }
+  }
+  op.callBoxed(&call);
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
+  for (auto& result : call) stack.push_back(std::move(result));
+  return true;
+}
+
 void convert_plain_destinations(Runtime& runtime, Frame& frame) {
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     if (!frame.info.arguments[i].written) continue;
@@ -82,11 +146,7 @@ void convert_plain_destinations(Runtime& runtime, Frame& frame) {
       const auto index = static_cast<std::size_t>(operand);
       const at::Tensor& plain = frame.tensors[index];
       if (frame.views[index] != nullptr || !plain.defined()) continue;
-      if (runtime.mode() == Mode::strict) {
-        fail({.op = frame.info.name, .where = frame.operand_name(index),
-              .what = "strict mode: a plain tensor is written with a sharded operand (" + frame.layouts() + ")",
-              .remedy = "device_put or replicate it first"});
-      }
+      refuse_plain(runtime, frame, index);
       Shards locals;
       for (std::size_t d = 0; d < runtime.communicator().addressable(frame.mesh).size(); ++d) {
         locals.push_back(plain.detach().clone());
@@ -181,7 +241,8 @@ void run_fill(const c10::OperatorHandle& op, Frame& frame, torch::jit::Stack& st
 void run_metadata(const c10::OperatorHandle&, Frame& frame, torch::jit::Stack& stack) {
   const at::Tensor self = frame.tensors[0];
   const std::size_t arguments = frame.info.arguments.size();
-  if (frame.info.functional) {
+  const bool resizes = frame.info.name.rfind("aten::resize_", 0) == 0;
+  if (frame.info.functional && !resizes) {
     torch::jit::Stack call(frame.arguments, frame.arguments + arguments);
     frame.info.functional->callBoxed(&call);
     const at::Tensor result = call.back().toTensor();
@@ -192,10 +253,8 @@ void run_metadata(const c10::OperatorHandle&, Frame& frame, torch::jit::Stack& s
             .remedy = "use the out-of-place op"});
     }
     rebind(self, shape_of(result), c10::intrusive_ptr<ShardedView>::reclaim_copy(view));
-  } else if (frame.info.name.rfind("aten::resize_", 0) == 0 && frame.arguments[1].isIntList() &&
-             self.sizes() == at::IntArrayRef(frame.arguments[1].toIntVector())) {
-    // Nothing to do.
-  } else {
+  } else if (!resizes || !frame.arguments[1].isIntList() ||
+             self.sizes() != at::IntArrayRef(frame.arguments[1].toIntVector())) {
     fail({.op = frame.info.name, .where = "self",
           .what = "a sharded tensor " + describe(self) + " cannot change its size in place",
           .remedy = "make a new tensor"});
@@ -236,7 +295,11 @@ void run_out(Frame& frame, torch::jit::Stack& stack) {
         fail({.op = frame.info.name, .where = "out", .what = "strict mode: a plain out= receives " + describe(value),
               .remedy = "use the op without out="});
       }
-      convert(out, value);
+      if (shares_storage(out) && out.sizes() == value.sizes()) {
+        out.copy_(value);
+      } else {
+        convert(out, value);
+      }
     } else {
       check_writable(frame.info, "out", *frame.views[i]);
       if (out.sizes() == value.sizes()) {

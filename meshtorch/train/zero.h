@@ -85,7 +85,7 @@ class Zero : private ZeroShards, public Optimizer {
   at::Tensor step(typename Optimizer::LossClosure closure = nullptr) override {
     if (closure == nullptr) {
       reduce_gradients();
-      Optimizer::step();
+      Optimizer::step(nullptr);
       gather_parameters();
       return {};
     }
