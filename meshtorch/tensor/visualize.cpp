@@ -292,12 +292,20 @@ std::string svg_text(double x, double y, const char* anchor, const std::string& 
               "</text>\n");
 }
 
+// Pixels that this text takes at most, in the size we write it.
+double width_of(const std::string& words) { return 8 * static_cast<double>(words.size()); }
+
 std::string svg(const Picture& picture) {
   static constexpr std::array kFills = {"#a6cee3", "#fdd49e", "#b2dfb0", "#fbb4ae", "#decbe4",
                                         "#e5d8bd", "#a8ddd5", "#ffffb3", "#b3cde3", "#f4a582"};
   constexpr double kLine = 18, kPad = 12;
-  const auto x = edges(picture.columns, 480, 72),
-             y = edges(picture.rows, picture.row_labels ? 240 : 40, 32);
+  double widest = 60, caption = 480;
+  for (const auto& row : picture.cells) {
+    for (const auto& cell : row) widest = std::max(widest, width_of(cell));
+  }
+  for (const auto& line : picture.captions) caption = std::max(caption, width_of(line));
+  const auto x = edges(picture.columns, 480, widest + kPad);
+  const auto y = edges(picture.rows, picture.row_labels ? 240 : 40, 32);
   const double left = kPad + (picture.row_labels ? 80 : 0);
   const double top = kPad + kLine * static_cast<double>(picture.captions.size() + 1) + kPad;
   const double bottom = top + y.back() + (picture.footer.empty() ? 0 : kLine + kPad);
@@ -325,8 +333,10 @@ std::string svg(const Picture& picture) {
   }
   if (!picture.footer.empty()) out += svg_text(kPad, bottom - 4, "start", picture.footer);
   return text("<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"",
-              std::max(left + x.back(), 480.0) + kPad, "\" height=\"", bottom + kPad,
-              "\" font-family=\"sans-serif\" font-size=\"13\">\n", out, "</svg>\n");
+              std::max(left + x.back(), caption) + kPad, "\" height=\"", bottom + kPad,
+              "\" font-family=\"sans-serif\" font-size=\"13\">\n"
+              "<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n",
+              out, "</svg>\n");
 }
 
 }  // namespace
