@@ -12,7 +12,8 @@ Traffic once(std::int64_t bytes) { return {bytes > 0 ? 1 : 0, bytes}; }
 
 }  // namespace
 
-ZeroTraffic zero_traffic(const Mesh& mesh, const std::vector<Match>& leaves, const std::string& axis) {
+ZeroTraffic zero_traffic(const Mesh& mesh, const std::vector<Match>& leaves,
+                         const std::string& axis) {
   const std::int64_t d = mesh.axis_size(axis);
   std::int64_t cut = 0, whole = 0;
   ZeroTraffic traffic;

@@ -32,7 +32,8 @@ struct ZeroTraffic {
   Traffic reduce_scatter, all_gather, all_reduce;
   std::int64_t whole_leaves = 0;
 };
-ZeroTraffic zero_traffic(const Mesh& mesh, const std::vector<Match>& leaves, const std::string& axis);
+ZeroTraffic zero_traffic(const Mesh& mesh, const std::vector<Match>& leaves,
+                         const std::string& axis);
 
 // Megatron's tensor parallelism of a GPT over `axis` (Shoeybi et al., arXiv 1909.08053), of one
 // microbatch of `rows` x `length` tokens on each device, all of them all-reduces:

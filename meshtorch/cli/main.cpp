@@ -3,8 +3,8 @@
 
 #include <iostream>
 
-#include <CLI/CLI.hpp>
 #include <torch/version.h>
+#include <CLI/CLI.hpp>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/base/progress.h>
@@ -34,9 +34,10 @@ void add_train_options(CLI::App& app, mt::TrainOptions& options) {
   app.add_option("--steps", options.steps, "of training");
   app.add_option("--data", options.data, "text file, bytes are tokens (default: king_james.txt)");
   app.add_option("--seed", options.seed, "of weights, batches, dropout and sample");
-  app.add_option("--out", options.out, "folder for metrics.jsonl and loss.svg");
+  app.add_option("--out", options.out, "folder for metrics, loss curve and weights");
   app.add_option("--sample", options.sample, "bytes to generate at the end");
-  app.add_option("--validate-every", options.validate_every, "steps between quick validations, 0: none");
+  app.add_option("--validate-every", options.validate_every,
+                 "steps between quick validations, 0: none");
   app.add_flag("--strict", options.strict, "an implied gather is an error");
   app.add_option("--threads", options.threads, "of the CPU's kernels, 0: all cores");
 }
@@ -53,7 +54,8 @@ int main(int argc, char** argv) {
   CLI::App app("Named sharding for libtorch", "meshtorch");
   app.require_subcommand(1);
   mt::TrainOptions options;
-  CLI::App* train = app.add_subcommand("train", "train a GPT on a text, on a mesh of virtual devices");
+  CLI::App* train =
+      app.add_subcommand("train", "train a GPT on a text, on a mesh of virtual devices");
   add_train_options(*train, options);
   app.add_subcommand("version", "print the version")->callback([] {
     std::cout << "meshtorch " MESHTORCH_VERSION ", libtorch " TORCH_VERSION "\n";

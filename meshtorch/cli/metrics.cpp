@@ -19,7 +19,8 @@ Metrics::Metrics(const std::string& folder) : folder_(folder) {
   if (!lines_) fail({"train", "--out " + folder_, "cannot be written", "use a folder of your own"});
 }
 
-void Metrics::step(std::int64_t step, const StepResult& result, double rate, double tokens_per_second) {
+void Metrics::step(std::int64_t step, const StepResult& result, double rate,
+                   double tokens_per_second) {
   lines_ << Json{{"step", step},
                  {"loss", result.loss},
                  {"gradient_norm", result.gradient_norm},
@@ -37,7 +38,10 @@ void Metrics::validation(std::int64_t step, double loss) {
 }
 
 void Metrics::draw() const {
-  write_svg({.title = "loss", .x_label = "step", .y_label = "nats per byte", .series = {train_, validation_}},
+  write_svg({.title = "loss",
+             .x_label = "step",
+             .y_label = "nats per byte",
+             .series = {train_, validation_}},
             chart_path());
 }
 

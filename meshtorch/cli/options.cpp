@@ -30,11 +30,11 @@ void check_sizes(const TrainOptions& options) {
   check_least("threads", options.threads, 0);
   check_least("heads", options.model.heads, 1);
   if (!(options.learning_rate > 0 && std::isfinite(options.learning_rate))) {
-    refuse("lr", text("got ", options.learning_rate, ", expected a positive number"),
-           "try 0.003");
+    refuse("lr", text("got ", options.learning_rate, ", expected a positive number"), "try 0.003");
   }
   if (options.batch < options.microbatches) {
-    refuse("batch", text(options.batch, " windows do not make ", options.microbatches, " microbatches"),
+    refuse("batch",
+           text(options.batch, " windows do not make ", options.microbatches, " microbatches"),
            "use a larger batch or fewer microbatches");
   }
 }

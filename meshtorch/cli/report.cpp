@@ -21,19 +21,26 @@ std::string place(const Mesh& mesh, std::int64_t position) {
   return join(parts);
 }
 
-bool in_microbatch(const LedgerEntry& entry) { return entry.scope.find("microbatch") != std::string::npos; }
-bool in_zero(const LedgerEntry& entry) { return entry.op.starts_with("Zero::") && entry.op != "Zero::clip"; }
+bool in_microbatch(const LedgerEntry& entry) {
+  return entry.scope.find("microbatch") != std::string::npos;
+}
+bool in_zero(const LedgerEntry& entry) {
+  return entry.op.starts_with("Zero::") && entry.op != "Zero::clip";
+}
 
 Ledger::Filter zero_of(Collective kind) {
   return [kind](const LedgerEntry& entry) { return in_zero(entry) && entry.kind == kind; };
 }
 
 // Over tp the loss moves one number a token; everything else moves whole rows of activations.
-bool tensor_parallel(const LedgerEntry& entry) { return in_microbatch(entry) && entry.axes == "tp"; }
+bool tensor_parallel(const LedgerEntry& entry) {
+  return in_microbatch(entry) && entry.axes == "tp";
+}
 
 std::string ratio(std::int64_t got, std::int64_t expected) {
   if (expected == 0) return got == 0 ? "1.000" : "-";
-  return text(std::fixed, std::setprecision(3), static_cast<double>(got) / static_cast<double>(expected));
+  return text(std::fixed, std::setprecision(3),
+              static_cast<double>(got) / static_cast<double>(expected));
 }
 
 }  // namespace
@@ -42,7 +49,8 @@ std::string mesh_grid(const Mesh& mesh) {
   const int last = mesh.rank() - 1;
   std::vector<Column> columns{{""}};
   for (std::int64_t i = 0; i < mesh.axis_size(last); ++i) {
-    columns.push_back({text(mesh.axes()[static_cast<std::size_t>(last)].name, "=", i), Align::right});
+    columns.push_back(
+        {text(mesh.axes()[static_cast<std::size_t>(last)].name, "=", i), Align::right});
   }
   Table table(columns);
   std::vector<std::string> row;
@@ -63,7 +71,8 @@ StateBytes state_bytes(Zero<torch::optim::AdamW>& optimizer) {
       bytes.unsharded += tensor.numel() * static_cast<std::int64_t>(tensor.element_size());
       const auto shards = addressable_shards(tensor);
       held.resize(std::max(held.size(), shards.size()));
-      for (std::size_t d = 0; d < shards.size(); ++d) held[d] += static_cast<std::int64_t>(shards[d].data.nbytes());
+      for (std::size_t d = 0; d < shards.size(); ++d)
+        held[d] += static_cast<std::int64_t>(shards[d].data.nbytes());
     }
   }
   if (!held.empty()) bytes.per_device = *std::max_element(held.begin(), held.end());
@@ -71,22 +80,29 @@ StateBytes state_bytes(Zero<torch::optim::AdamW>& optimizer) {
 }
 
 std::string ledger_report(const Ledger& ledger, const Expected& expected) {
-  Table table({{"collective"}, {"count", Align::right}, {"formula", Align::right}, {"bytes/device", Align::right},
-               {"formula", Align::right}, {"ratio", Align::right}});
-  const auto row = [&](const std::string& title, const Ledger::Filter& filter, const Traffic& traffic) {
+  Table table({{"collective"},
+               {"count", Align::right},
+               {"formula", Align::right},
+               {"bytes/device", Align::right},
+               {"formula", Align::right},
+               {"ratio", Align::right}});
+  const auto row = [&](const std::string& title, const Ledger::Filter& filter,
+                       const Traffic& traffic) {
     const std::int64_t bytes = ledger.bytes(filter);
-    table.add({title, with_commas(ledger.count(filter)), with_commas(traffic.count), with_commas(bytes),
-               with_commas(traffic.bytes), ratio(bytes, traffic.bytes)});
+    table.add({title, with_commas(ledger.count(filter)), with_commas(traffic.count),
+               with_commas(bytes), with_commas(traffic.bytes), ratio(bytes, traffic.bytes)});
   };
   const auto& [zero, tp] = expected;
   row("dp reduce-scatter, gradients", zero_of(Collective::reduce_scatter), zero.reduce_scatter);
   row("dp all-gather, parameters", zero_of(Collective::all_gather), zero.all_gather);
-  row(text("dp all-reduce, ", zero.whole_leaves, " leaves too small to shard"), zero_of(Collective::all_reduce),
-      zero.all_reduce);
+  row(text("dp all-reduce, ", zero.whole_leaves, " leaves too small to shard"),
+      zero_of(Collective::all_reduce), zero.all_reduce);
   row("tp all-reduce, layers, embedding, loss", tensor_parallel,
       {tp.activations.count + tp.loss.count, tp.activations.bytes + tp.loss.bytes});
-  const auto inside = ledger.count([](const LedgerEntry& entry) { return in_microbatch(entry) && entry.axes != "tp"; });
-  return table.to_string() + "inside the microbatch loop, over dp: " + (inside == 0 ? "none" : with_commas(inside)) +
+  const auto inside = ledger.count(
+      [](const LedgerEntry& entry) { return in_microbatch(entry) && entry.axes != "tp"; });
+  return table.to_string() +
+         "inside the microbatch loop, over dp: " + (inside == 0 ? "none" : with_commas(inside)) +
          "\n";
 }
 

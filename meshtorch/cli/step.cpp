@@ -59,15 +59,17 @@ double validate(TrainState& state, const Tokens& text, std::int64_t size, std::i
   return total / static_cast<double>(reads);
 }
 
-std::string generate(TrainState& state, const std::string& prompt, std::int64_t bytes, std::uint64_t seed) {
+std::string generate(TrainState& state, const std::string& prompt, std::int64_t bytes,
+                     std::uint64_t seed) {
   const Evaluation evaluation(state.model);
   named_scope scope("sample");
   // One row is the same work for every device: replicated.
   const auto logits = [&](const torch::Tensor& tokens) {
     return full(state.model->forward(replicate(tokens, state.mesh)));
   };
-  return sample(logits, prompt,
-                {.bytes = bytes, .length = state.model->options().length, .temperature = 0.7, .seed = seed});
+  return sample(
+      logits, prompt,
+      {.bytes = bytes, .length = state.model->options().length, .temperature = 0.7, .seed = seed});
 }
 
 }  // namespace meshtorch
