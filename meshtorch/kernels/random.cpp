@@ -117,7 +117,7 @@ void install_functional(Dispatch& dispatch) {
     finish(frame, stack, like(frame).bernoulli_(number(frame, 1)));
   });
   auto typed_like = [](const Frame& frame) {
-    const c10::IValue& dtype = frame.arguments[1];
+    const c10::IValue& dtype = frame.arguments[frame.info.argument("dtype")];
     at::TensorOptions options = frame.tensors[0].options();
     if (!dtype.isNone()) options = options.dtype(dtype.toScalarType());
     return at::empty_like(frame.tensors[0], options);
@@ -127,6 +127,17 @@ void install_functional(Dispatch& dispatch) {
   });
   dispatch.add_override("aten::randn_like", [typed_like](Frame& frame, torch::jit::Stack& stack) {
     finish(frame, stack, typed_like(frame).normal_());
+  });
+  for (const char* name : {"aten::randint_like", "aten::randint_like.low_dtype"}) {
+    dispatch.add_override(name, [typed_like](Frame& frame, torch::jit::Stack& stack) {
+      const int low = frame.info.argument("low"), high = frame.info.argument("high");
+      finish(frame, stack, typed_like(frame).random_(low < 0 ? 0 : frame.arguments[low].toInt(), frame.arguments[high].toInt()));
+    });
+  }
+  dispatch.add_override("aten::exponential_", [](Frame& frame, torch::jit::Stack& stack) {
+    const at::Tensor self = frame.tensors[0];
+    self.uniform_().neg_().log1p_().mul_(-1 / number(frame, 1));
+    finish(frame, stack, self);
   });
   dispatch.add_override("aten::native_dropout", [](Frame& frame, torch::jit::Stack& stack) {
     const at::Tensor input = frame.tensors[0];

@@ -140,13 +140,17 @@ bool has_boolean_index(const Frame& frame) {
   return false;
 }
 
+// A random op run on each device by itself would give replicas different numbers: what has no override
+// draws once. (Attention is tagged random for a dropout that its CPU form does not have.)
+bool draws(const OpInfo& info) { return info.random && info.name.rfind("aten::_scaled_dot_product", 0) != 0; }
+
 std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
   auto decision = std::make_unique<Decision>();
   const auto& positions = runtime.communicator().addressable(frame.mesh);
   decision->sizes.resize(positions.size());
   decision->skip.assign(positions.size(), false);
   const OpEntry* entry = runtime.rules().find(frame.info.base);
-  if (entry == nullptr || has_boolean_index(frame)) {
+  if (entry == nullptr || has_boolean_index(frame) || draws(frame.info)) {
     decide_gather(*decision, frame);
     return decision;
   }

@@ -66,15 +66,11 @@ Shards KernelCall::all_reduce(AxisSet axes, const Shards& shards, Reduction redu
     if (mesh.axis_size(axis) > 1) real.insert(axis);
   }
   if (real.empty()) return shards;
-  Runtime& runtime = Runtime::current();
-  std::vector<std::string> names;
-  for (const int axis : real) names.push_back(mesh.axes()[static_cast<std::size_t>(axis)].name);
   const std::int64_t n = mesh.shards(real);
   const auto bytes = static_cast<std::int64_t>(shards.front().nbytes());
-  runtime.ledger().record({.kind = Collective::all_reduce, .axes = join(names, "+"),
-                           .bytes = 2 * (n - 1) * bytes / n, .tensors = 1, .op = info.name,
-                           .scope = named_scope::path(), .origin = Origin::algorithm});
-  return runtime.communicator().all_reduce(mesh, ordered(real), shards, reduction);
+  record_collective(mesh, StepKind::all_reduce, ordered(real), 2 * (n - 1) * bytes / n, 1,
+                    {.op = info.name, .origin = Origin::algorithm, .where = ""});
+  return Runtime::current().communicator().all_reduce(mesh, ordered(real), shards, reduction);
 }
 
 namespace {
@@ -545,7 +541,8 @@ class ShardedOp final : public c10::OperatorKernel {
     const bool moves = needs_moving(frame, decision);
     if (moves) report(frame, decision);
     const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
-    const std::vector<Shards> locals = move(frame, decision, true);
+    std::vector<Shards> locals = move(frame, decision, true);
+    if (info_->name.rfind("aten::as_strided", 0) == 0) restride(frame, locals[0]);
     const OpRule no_rule;
     const std::vector<Shape> no_shapes;
     KernelCall call{op, *info_, frame.mesh, no_rule, decision.placement, positions, frame.tensors,
@@ -566,6 +563,20 @@ class ShardedOp final : public c10::OperatorKernel {
       written(*frame.views[operand]);
     });
     put_results(frame, nullptr, results, locals, stack);
+  }
+
+  // as_strided counts in the memory of its operand: a gathered one is laid out as the wrapper says.
+  void restride(const Frame& frame, Shards& gathered) {
+    const at::Tensor& self = frame.tensors[0];
+    if (frame.views[0] == nullptr || gathered[0].is_same(frame.views[0]->locals()[0])) return;
+    if (!self.is_non_overlapping_and_dense()) {
+      fail({.op = info_->name, .where = "self",
+            .what = "reads the memory beside a view, which " + describe(self) + " has not",
+            .remedy = "use narrow, select or view, or reshard it to P() first"});
+    }
+    for (at::Tensor& local : gathered) {
+      local = at::empty_strided(self.sizes(), self.strides(), local.options()).copy_(local);
+    }
   }
 
   bool needs_moving(const Frame& frame, const Decision& decision) {
