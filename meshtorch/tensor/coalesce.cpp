@@ -84,17 +84,6 @@ void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step
   }
 }
 
-Collective collective_of(StepKind kind) {
-  if (kind == StepKind::all_gather) return Collective::all_gather;
-  return kind == StepKind::all_reduce ? Collective::all_reduce : Collective::reduce_scatter;
-}
-
-std::string axis_names(const Mesh& mesh, AxisList axes) {
-  std::vector<std::string> names;
-  for (int i = 0; i < axes.size(); ++i) names.push_back(mesh.axes()[static_cast<std::size_t>(axes[i])].name);
-  return join(names, "+");
-}
-
 }  // namespace
 
 void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& cause) {
@@ -130,9 +119,7 @@ void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& c
         bytes += steps.back()->bytes;
       }
       const Step& step = *steps.front();
-      Runtime::current().ledger().record({.kind = collective_of(step.kind), .axes = axis_names(mesh, step.axes),
-                                          .bytes = bytes, .tensors = static_cast<int>(members.size()),
-                                          .op = cause.op, .scope = named_scope::path(), .origin = cause.origin});
+      record_collective(mesh, step.kind, step.axes, bytes, static_cast<int>(members.size()), cause);
       run_bucket(mesh, step, steps, bucket);
     }
   }

@@ -46,18 +46,6 @@ void check_mode(const Mesh& mesh, const Layout& from, const Layout& to, const Pl
   }
 }
 
-void record(const Mesh& mesh, const Step& step, const Cause& cause) {
-  Origin origin = cause.origin;
-  if (origin == Origin::implied && !is_surprise(step.kind, origin)) origin = Origin::algorithm;
-  Runtime::current().ledger().record({.kind = collective_of(step.kind),
-                                      .axes = axis_names(mesh, step.axes),
-                                      .bytes = step.bytes,
-                                      .tensors = 1,
-                                      .op = cause.op,
-                                      .scope = named_scope::path(),
-                                      .origin = origin});
-}
-
 // Free steps happen on each device alone. `whole` is the box that a device's local has before.
 Shards run_free(const Mesh& mesh, const Shape& shape, const Step& step, const Shards& locals) {
   const auto& positions = Runtime::current().communicator().addressable(mesh);
@@ -127,6 +115,19 @@ bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias
 
 }  // namespace
 
+void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes, int tensors,
+                       const Cause& cause) {
+  Origin origin = cause.origin;
+  if (origin == Origin::implied && !is_surprise(kind, origin)) origin = Origin::algorithm;
+  Runtime::current().ledger().record({.kind = collective_of(kind),
+                                      .axes = axis_names(mesh, axes),
+                                      .bytes = bytes,
+                                      .tensors = tensors,
+                                      .op = cause.op,
+                                      .scope = named_scope::path(),
+                                      .origin = origin});
+}
+
 Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,
                     const Shards& locals, const Cause& cause, bool own) {
   Shards results = locals;
@@ -136,7 +137,7 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
     const Plan& plan = cached_plan(mesh, shape, item_size, from, to);
     check_mode(mesh, from, to, plan, cause);
     for (const Step& step : plan.steps) {
-      if (is_collective(step.kind)) record(mesh, step, cause);
+      if (is_collective(step.kind)) record_collective(mesh, step.kind, step.axes, step.bytes, 1, cause);
       results = run_step(mesh, shape, step, results);
     }
   }

@@ -19,6 +19,10 @@ struct Cause {
   std::string where;  // operand, leaf path
 };
 
+// Writes one collective to the ledger. `bytes` as in layout/plan.h; `tensors` were coalesced into it.
+void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes, int tensors,
+                       const Cause& cause);
+
 // The locals of a tensor of this shape, laid out as `to`. Where nothing has to change the result
 // shares memory with the input; `own` asks for locals that share with nothing.
 Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,
