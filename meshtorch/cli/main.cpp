@@ -39,7 +39,8 @@ void add_train_options(CLI::App& app, mt::TrainOptions& options) {
   app.add_option("--validate-every", options.validate_every,
                  "steps between quick validations, 0: none");
   app.add_flag("--strict", options.strict, "an implied gather is an error");
-  app.add_option("--threads", options.threads, "of the CPU's kernels, 0: all cores");
+  app.add_option("--threads", options.threads,
+                 "of a kernel; 0: all cores, which helps large models only");
 }
 
 int run_train(mt::TrainOptions options) {

@@ -17,17 +17,17 @@ struct TrainOptions {
   std::string mesh = "dp=4,tp=2";  // must have the axes dp and tp; others hold replicas
   std::int64_t microbatches = 4;   // of a step
   int zero = 1;                    // stage
-  GptOptions model = {.length = 128, .width = 128, .layers = 4, .heads = 4};
-  std::int64_t batch = 64;      // windows of a step, all microbatches together
-  double learning_rate = 4e-3;  // at its peak
-  std::int64_t steps = 600;
+  GptOptions model = {.length = 64, .width = 128, .layers = 2, .heads = 4};
+  std::int64_t batch = 16;      // windows of a step, all microbatches together
+  double learning_rate = 8e-3;  // at its peak
+  std::int64_t steps = 1200;
   std::string data;                   // a file; its bytes are the tokens
   std::uint64_t seed = 1;             // of weights, batches, dropout and the sample
   std::string out = "out/train";      // folder
   std::int64_t sample = 300;          // bytes to generate at the end
-  std::int64_t validate_every = 100;  // steps between quick validations; 0: only at the end
+  std::int64_t validate_every = 200;  // steps between quick validations; 0: only at the end
   bool strict = false;                // an implied gather is an error
-  int threads = 0;                    // of the CPU's kernels; 0: libtorch's own choice
+  int threads = 1;  // of a kernel: a device's share is too small for more; 0: all cores
 };
 
 // The mesh that the options ask for, with every option checked that can be without data. Throws

@@ -35,6 +35,7 @@ class Train : public testing::Test {
     return {.microbatches = 2,
             .model = {.length = 8, .width = 16, .layers = 1, .heads = 2},
             .batch = 16,
+            .learning_rate = 4e-3,
             .steps = 2,
             .data = folder_ + "/text",
             .out = folder_ + "/out",
