@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <numeric>
 
@@ -302,6 +303,7 @@ class ShardedOp final : public c10::OperatorKernel {
                  torch::jit::Stack& stack) {
     const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
     const std::vector<Shards> locals = move(frame, decision, false);
+    settle_backward_buffer(frame, decision, locals);
     std::vector<Shape> shapes;
     for (const at::Tensor& tensor : frame.tensors) {
       shapes.push_back(tensor.defined() ? tensor.sizes().vec() : Shape{});
@@ -328,6 +330,26 @@ class ShardedOp final : public c10::OperatorKernel {
     }
     for_written(frame, [&](std::size_t operand) { written(*frame.views[operand]); });
     put_results(frame, &decision, results, locals, stack);
+  }
+
+  // The backward of an in-place op on a view copies the gradient into a buffer of its own and writes
+  // through the same view of that. Nothing else sees the buffer: it takes the layout that the view needs.
+  void settle_backward_buffer(Frame& frame, const Decision& decision, const std::vector<Shards>& locals) {
+    if (info_->returns.empty() || info_->returns[0].viewed_argument < 0) return;
+    const auto& mine = frame.argument_operands[static_cast<std::size_t>(info_->returns[0].viewed_argument)];
+    if (mine.empty()) return;
+    const auto operand = static_cast<std::size_t>(mine[0]);
+    ShardedView* view = frame.views[operand];
+    if (view == nullptr || locals[operand][0].is_same(view->locals()[0]) || !unaliased(*view)) return;
+    const auto node = torch::autograd::get_current_node();
+    if (node == nullptr || node->name().find("CopySlices") == std::string::npos) return;
+    const Layout& layout = decision.placement.operands[operand];
+    auto allocation = std::make_shared<Allocation>();
+    allocation->unreduced = layout.unreduced;
+    rebind(frame.tensors[operand], frame.tensors[operand].sizes().vec(),
+           c10::make_intrusive<ShardedView>(frame.mesh, std::make_shared<const DimAxes>(layout.dims), locals[operand],
+                                            std::move(allocation)));
+    frame.views[operand] = sharded_view(frame.tensors[operand]);
   }
 
   // view() of a local may need a copy where the global strides allowed a view.

@@ -173,6 +173,20 @@ TEST_F(Findings, InPlaceOnViewsDifferentiatesAsDense) {
   }
 }
 
+// The gradient may be laid out so that the view of it has to communicate where the view of the value had
+// not to.
+TEST_F(Findings, InPlaceOnAViewUnderAnotherGradientLayout) {
+  const auto value = torch::randn({4, 4}), other = torch::randn({4, 4});
+  auto dense = value.clone().requires_grad_();
+  auto x = put(value, P()).requires_grad_();
+  const auto y = dense * 2, z = x * 2;
+  y.slice(0, 1, 3).mul_(3);
+  z.slice(0, 1, 3).mul_(3);
+  (y * other).sum().backward();
+  (z * put(other, P("dp"))).sum().backward();
+  expect_value(x.grad(), dense.grad());
+}
+
 // 3
 
 TEST_F(Findings, MutationReachesTheTensor) {

@@ -9,11 +9,6 @@
 namespace meshtorch {
 namespace {
 
-// Nothing else sees this storage: its representation may be replaced.
-bool unaliased(const ShardedView& view) {
-  return view.allocation().use_count() == 1 && c10::raw::intrusive_ptr::use_count(const_cast<ShardedView*>(&view)) == 1;
-}
-
 bool fresh(const ShardedView& view) {
   return view.allocation()->content != Allocation::Content::value && !view.allocation()->placed;
 }
@@ -52,6 +47,10 @@ double alpha_of(const Frame& frame) {
 }
 
 }  // namespace
+
+bool unaliased(const ShardedView& view) {
+  return view.allocation().use_count() == 1 && c10::raw::intrusive_ptr::use_count(const_cast<ShardedView*>(&view)) == 1;
+}
 
 void check_writable(const OpInfo& info, const std::string& operand, ShardedView& view) {
   Allocation& allocation = *view.allocation();

@@ -12,6 +12,9 @@ namespace meshtorch {
 
 class Runtime;
 
+// Nothing else sees this storage: its representation may be replaced.
+bool unaliased(const ShardedView& view);
+
 // Throws Error where writing through this view would be lost: it, or a view of it, had to communicate.
 void check_writable(const OpInfo& info, const std::string& operand, ShardedView& view);
 
