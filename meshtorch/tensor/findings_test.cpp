@@ -537,6 +537,22 @@ TEST_F(Findings, StrictModeNamesTheOpAndBothLayouts) {
   EXPECT_NE(message([&] { x.softmax(0); }), "");
 }
 
+// Dense kernels throw here, and so must those that look up only what a device holds.
+TEST_F(Findings, IndicesAndTargetsOutOfRange) {
+  const auto table = torch::randn({4, 4});
+  for (const std::int64_t bad : {-1, 4}) {
+    const auto ids = torch::tensor({0, 1, 2, static_cast<int>(bad)}, torch::kLong);
+    for (const P& spec : {P(), P("tp"), P("dp", "tp")}) {
+      EXPECT_NE(message([&] { torch::embedding(put(table, spec), put(ids, P("dp"))); }), "") << spec << bad;
+      EXPECT_NE(message([&] { torch::nn::functional::cross_entropy(put(table, spec), put(ids, P("dp"))); }), "") << spec << bad;
+    }
+    EXPECT_THAT(message([&] { torch::embedding(put(table, P("tp")), put(ids, P())); }),
+                HasSubstr(text("[aten::embedding] indices: has row ", bad, ", expected 0 to 3; ")));
+    EXPECT_THAT(message([&] { torch::nn::functional::cross_entropy(put(table, P(whole, "tp")), put(ids, P())); }),
+                HasSubstr(text("target: has class ", bad, ", expected 0 to 3; ")));
+  }
+}
+
 TEST_F(Findings, StrictModeChangesNothingWhereItRefuses) {
   auto x = put(torch::ones({4, 4}), P("dp"));
   mode_scope strict(Mode::strict);
