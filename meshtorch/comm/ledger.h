@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// The ledger: one line for every collective that moved data, in program order. Programs read it to
-// prove what a step costs; tests compare it with closed formulas.
+// The ledger: one entry for every collective that moved data, in program order. Programs read it to
+// prove what a step costs; tests compare it with closed formulas. It grows until cleared: a program of
+// many steps calls clear() once a step.
 #pragma once
 
 #include <cstdint>

@@ -9,6 +9,8 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tensor/write.h>
 
 namespace meshtorch {
 namespace {
@@ -62,12 +64,20 @@ KernelResult run_as_is(const BatchNorm& norm, Empty empty) {
   return results;
 }
 
-void update_running(const BatchNorm& norm, std::size_t d, const at::Tensor& mean, const at::Tensor& variance) {
-  const double momentum = norm.call.argument("momentum").toDouble();
-  at::Tensor running_mean = norm.channel("running_mean", d), running_var = norm.channel("running_var", d);
-  const double unbiased = norm.count > 1 ? norm.count / (norm.count - 1) : 1;
-  if (running_mean.defined()) running_mean.mul_(1 - momentum).add_(mean, momentum);
-  if (running_var.defined()) running_var.mul_(1 - momentum).add_(variance, momentum * unbiased);
+// The schema does not say that running statistics are written, so the buffer itself is updated here, in
+// the layout it has. `scale` of the statistic is added.
+void update_running(const BatchNorm& norm, const char* name, const Shards& statistic, double scale) {
+  const KernelCall& call = norm.call;
+  const at::Tensor& buffer = call.tensors[static_cast<std::size_t>(call.operand(name))];
+  if (!buffer.defined()) return;
+  if (sharded_view(buffer) == nullptr) convert(buffer, replicate(buffer, call.mesh));
+  ShardedView& view = *sharded_view(buffer);
+  check_writable(call.info, name, view);
+  const Shards moved = redistribute(call.mesh, buffer.sizes().vec(), call.placement.outputs[1], view.layout(), statistic,
+                                    {call.info.name, Origin::algorithm, name});
+  const double momentum = call.argument("momentum").toDouble();
+  for (std::size_t d = 0; d < moved.size(); ++d) view.locals()[d].mul_(1 - momentum).add_(moved[d], momentum * scale);
+  written(view);
 }
 
 KernelResult batch_norm(KernelCall& call) {
@@ -85,6 +95,8 @@ KernelResult batch_norm(KernelCall& call) {
     variances.push_back(norm.input(d).sub(norm.spread(means[d])).square_().sum(norm.dims).div_(norm.count));
   }
   variances = call.all_reduce(norm.axes, variances);
+  update_running(norm, "running_mean", means, 1);
+  update_running(norm, "running_var", variances, norm.count > 1 ? norm.count / (norm.count - 1) : 1);
   KernelResult results(3);
   for (std::size_t d = 0; d < call.devices(); ++d) {
     const at::Tensor scale = variances[d].add(eps).rsqrt_();
@@ -92,7 +104,6 @@ KernelResult batch_norm(KernelCall& call) {
     const at::Tensor weight = norm.channel("weight", d), bias = norm.channel("bias", d);
     if (weight.defined()) result.mul_(norm.spread(weight));
     if (bias.defined()) result.add_(norm.spread(bias));
-    update_running(norm, d, means[d], variances[d]);
     results[0].push_back(result);
     results[1].push_back(means[d]);
     results[2].push_back(scale);

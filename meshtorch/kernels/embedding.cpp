@@ -5,6 +5,7 @@
 // gradient of a lookup is made from indices alone.
 #include <torch/torch.h>
 
+#include <meshtorch/base/error.h>
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
@@ -26,6 +27,16 @@ Lookup localize(const at::Tensor& indices, Interval rows, std::int64_t missing) 
   return lookup;
 }
 
+// A row that is nobody's would silently be zeros.
+void check_indices(const at::Tensor& indices, std::int64_t rows) {
+  if (indices.numel() == 0) return;
+  const auto least = indices.min().item<std::int64_t>(), most = indices.max().item<std::int64_t>();
+  if (least >= 0 && most < rows) return;
+  fail({.op = "aten::embedding", .where = "indices",
+        .what = text("has row ", least < 0 ? least : most, ", expected 0 to ", rows - 1),
+        .remedy = "correct it, or make the table larger"});
+}
+
 KernelResult embedding(KernelCall& call) {
   const Shards& table = call.locals[0];
   const AxisList axes = call.placement.operands[0].dims[0];
@@ -43,8 +54,10 @@ KernelResult embedding(KernelCall& call) {
       results[0].push_back(at::zeros(sizes, table[d].options()));
       continue;
     }
+    check_indices(indices, call.shapes[0][0]);
     const Lookup lookup = localize(indices, rows, 0);
-    results[0].push_back(at::embedding(table[d], lookup.index).mul_(lookup.mine.unsqueeze(-1)));
+    results[0].push_back(at::embedding(table[d], lookup.index)
+                             .masked_fill_(lookup.mine.logical_not().unsqueeze(-1), 0));
   }
   return results;
 }
@@ -57,6 +70,7 @@ at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indice
   const Mesh& mesh = from.mesh();
   Layout wanted = from.layout();
   wanted.unreduced = wanted.unreduced - axes.set();
+  wanted.dims.back() = wanted.dims.back().without(axes.set());
   const std::string op = "aten::embedding_dense_backward";
   const Shards locals = redistribute(from, gradient.sizes().vec(), wanted, {op, Origin::algorithm, "grad_output"});
   const AxisList width = wanted.dims.back();

@@ -3,6 +3,7 @@
 // Means over sharded dims: a device sums what it holds and divides by the global count, so that uneven
 // shards weigh by their elements and the result is an unreduced sum like any other.
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
@@ -23,9 +24,14 @@ std::int64_t reduced_count(const KernelCall& call) {
   return count;
 }
 
+bool is_half(at::ScalarType type) { return type == at::kHalf || type == at::kBFloat16; }
+
 at::Tensor local_sum(const KernelCall& call, const at::Tensor& local) {
   const c10::IValue& dtype = call.argument("dtype");
-  const auto type = dtype.isNone() ? std::optional<at::ScalarType>() : dtype.toScalarType();
+  // 16-bit sums would overflow or round before the division: they are taken in fp32.
+  std::optional<at::ScalarType> type;
+  if (!dtype.isNone()) type = dtype.toScalarType();
+  if (is_half(type.value_or(local.scalar_type()))) type = at::kFloat;
   const int dim = call.info.argument("dim");
   if (dim < 0) return at::sum(local, type);
   const auto dims = call.arguments[dim].isNone() ? std::vector<std::int64_t>{} : call.arguments[dim].toIntVector();
@@ -35,7 +41,11 @@ at::Tensor local_sum(const KernelCall& call, const at::Tensor& local) {
 KernelResult mean(KernelCall& call) {
   const auto count = static_cast<double>(reduced_count(call));
   KernelResult results(1);
-  for (const at::Tensor& local : call.locals[0]) results[0].push_back(local_sum(call, local).div_(count));
+  const c10::IValue& dtype = call.argument("dtype");
+  for (const at::Tensor& local : call.locals[0]) {
+    const auto type = dtype.isNone() ? local.scalar_type() : dtype.toScalarType();
+    results[0].push_back(local_sum(call, local).div_(count).to(type));
+  }
   return results;
 }
 
@@ -44,13 +54,23 @@ KernelResult mean_loss(KernelCall& call) {
   constexpr std::int64_t kMean = 1, kSum = 2;
   const auto reduction = static_cast<std::size_t>(call.info.argument("reduction"));
   const bool mean = call.arguments[reduction].toInt() == kMean;
-  const auto count = static_cast<double>(numel(call.shapes[static_cast<std::size_t>(call.operand("self"))]));
+  const auto elements = at::infer_size(call.shapes[static_cast<std::size_t>(call.operand("self"))],
+                                       call.shapes[static_cast<std::size_t>(call.operand("target"))]);
+  const auto count = static_cast<double>(numel(elements));
+  const auto type = call.locals[static_cast<std::size_t>(call.operand("self"))][0].scalar_type();
   KernelResult results(1);
   for (std::size_t d = 0; d < call.devices(); ++d) {
     torch::jit::Stack local = call.stack(d);
-    if (mean) local[reduction] = kSum;
+    if (mean) {
+      local[reduction] = kSum;
+      for (c10::IValue& value : local) {
+        if (value.isTensor() && value.toTensor().defined() && is_half(value.toTensor().scalar_type())) {
+          value = value.toTensor().to(at::kFloat);
+        }
+      }
+    }
     at::Tensor result = call.run(std::move(local))[0].toTensor();
-    results[0].push_back(mean ? result.div_(count) : result);
+    results[0].push_back(mean ? result.div_(count).to(type) : result);
   }
   return results;
 }

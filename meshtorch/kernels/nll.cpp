@@ -4,6 +4,7 @@
 // fall into its classes, and the mean divides by the global weight of the valid targets.
 #include <ATen/ATen.h>
 
+#include <meshtorch/base/error.h>
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
@@ -43,7 +44,7 @@ class Nll {
 
   Part part(std::size_t d) const {
     const Interval range = shard_interval(call_.mesh, classes_, class_axes_, call_.positions[d]);
-    const at::Tensor target = call_.locals[static_cast<std::size_t>(target_)][d];
+    const at::Tensor target = call_.locals[static_cast<std::size_t>(target_)][d].to(at::kLong);
     Part part;
     part.mine = target.ne(ignore_).logical_and_(target.ge(range.begin)).logical_and_(target.lt(range.end));
     part.index = target.sub(range.begin).mul_(part.mine);
@@ -67,11 +68,25 @@ class Nll {
     return call_.all_reduce(batch_axes_ | class_axes_.set(), sums);
   }
 
-  // log p of each target, 0 where not mine.
+  // log p of each target, 0 where not mine (also where class 0, which stands in, is -inf).
   at::Tensor picked(std::size_t d, const Part& part) const {
     const at::Tensor& x = self()[d];
     if (x.size(class_dim()) == 0) return at::zeros(part.index.sizes(), x.options());
-    return x.gather(class_dim(), part.index.unsqueeze(class_dim())).squeeze(class_dim());
+    return x.gather(class_dim(), part.index.unsqueeze(class_dim()))
+        .squeeze(class_dim())
+        .masked_fill_(part.mine.logical_not(), 0);
+  }
+
+  // A target that is nobody's class would silently count for nothing.
+  void check_targets() const {
+    for (const at::Tensor& target : call_.locals[static_cast<std::size_t>(target_)]) {
+      const at::Tensor outside = target.ne(ignore_).logical_and_(target.lt(0).logical_or_(target.ge(classes_)));
+      if (!outside.any().item<bool>()) continue;
+      fail({.op = call_.info.name, .where = "target",
+            .what = text("has class ", target.masked_select(outside)[0].item<std::int64_t>(), ", expected 0 to ",
+                         classes_ - 1),
+            .remedy = "correct it, or mark it with ignore_index"});
+    }
   }
 
  private:
@@ -91,8 +106,10 @@ class Nll {
     ShardedView* view = sharded_view(target);
     if (view == nullptr) return target.ne(ignore_).sum().item<std::int64_t>();
     Allocation& allocation = *view->allocation();
+    // Views of a part of the storage have counts of their own, which are not kept.
+    const bool whole = view->locals()[0].nbytes() == view->locals()[0].storage().nbytes();
     const auto& known = allocation.count;
-    if (known && known->version == allocation.version && known->ignore_index == ignore_ &&
+    if (whole && known && known->version == allocation.version && known->ignore_index == ignore_ &&
         known->numel == target.numel()) {
       return known->valid;
     }
@@ -101,6 +118,7 @@ class Nll {
       counts.push_back(local.ne(ignore_).sum());
     }
     const auto valid = call_.all_reduce(batch_axes_, counts)[0].item<std::int64_t>();
+    if (!whole) return valid;
     allocation.count = std::make_shared<const Allocation::Count>(
         Allocation::Count{allocation.version, target.numel(), ignore_, valid});
     return valid;
@@ -116,6 +134,7 @@ class Nll {
 
 KernelResult nll_forward(KernelCall& call) {
   const Nll nll(call);
+  nll.check_targets();
   std::vector<Part> parts;
   for (std::size_t d = 0; d < call.devices(); ++d) parts.push_back(nll.part(d));
   KernelResult results(2);
@@ -138,6 +157,7 @@ KernelResult nll_backward(KernelCall& call) {
     const Part part = nll.part(d);
     at::Tensor value = part.weight.neg().mul_(gradient[d]);
     if (nll.reduction() == kMean) value.div_(total[d]);
+    value.masked_fill_(part.mine.logical_not(), 0);  // also where the total is zero
     at::Tensor result = at::zeros_like(nll.self()[d]);
     if (result.numel() > 0) {
       result.scatter_(nll.class_dim(), part.index.unsqueeze(nll.class_dim()), value.unsqueeze(nll.class_dim()));

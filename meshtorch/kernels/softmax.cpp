@@ -18,6 +18,11 @@ std::size_t class_dim(const KernelCall& call, const at::Tensor& local) {
   return static_cast<std::size_t>(dim < 0 ? dim + local.dim() : dim);
 }
 
+// None for a scalar and for a dim that libtorch will refuse.
+AxisSet class_axes(const Layout& layout, std::size_t dim) {
+  return dim < layout.dims.size() ? layout.dims[dim].set() : AxisSet{};
+}
+
 KernelResult run_as_is(const KernelCall& call) {
   KernelResult results(1);
   for (std::size_t d = 0; d < call.devices(); ++d) results[0].push_back(call.run(call.stack(d))[0].toTensor());
@@ -34,7 +39,7 @@ at::Tensor maximum(const at::Tensor& x, std::int64_t dim) {
 KernelResult log_softmax(KernelCall& call) {
   const Shards& x = call.locals[0];
   const auto dim = class_dim(call, x[0]);
-  const AxisSet axes = call.placement.operands[0].dims[dim].set();
+  const AxisSet axes = class_axes(call.placement.operands[0], dim);
   if (axes.empty() || call.mesh.shards(axes) == 1) return run_as_is(call);
   const auto d_dim = static_cast<std::int64_t>(dim);
   Shards peaks, sums;
@@ -51,7 +56,7 @@ KernelResult log_softmax_backward(KernelCall& call) {
   const Shards& gradient = call.locals[0];
   const Shards& output = call.locals[1];
   const auto dim = class_dim(call, output[0]);
-  const AxisSet axes = call.placement.operands[1].dims[dim].set();
+  const AxisSet axes = class_axes(call.placement.operands[1], dim);
   if (axes.empty() || call.mesh.shards(axes) == 1) return run_as_is(call);
   Shards sums;
   for (const at::Tensor& local : gradient) sums.push_back(local.sum(static_cast<std::int64_t>(dim), true));

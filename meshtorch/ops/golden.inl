@@ -344,7 +344,6 @@ aten::_fused_rms_norm_backward(grad_out=<8,4,6>, input=<8,4,6>, normalized_shape
 aten::native_batch_norm(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>, training=true) => ab**,b,b,b,b->ab**,b,b; reduced(1,2)
 aten::native_batch_norm(input=<8,3>, weight=?, bias=?, running_mean=<3>, running_var=<3>, training=false) => ab,?,?,b,b->ab,*,*; reduced(1,2)
 aten::_native_batch_norm_legit(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>, training=true) => ab**,b,b,b,b->ab**,b,b; reduced(1,2)
-aten::_native_batch_norm_legit.no_stats(input=<8,3,6>, weight=<3>, bias=<3>, training=true) => ab*,b,b->ab*,b,b; reduced(1,2)
 aten::native_batch_norm_backward(grad_out=<8,3,6,6>, input=<8,3,6,6>, weight=<3>, running_mean=<3>, running_var=<3>, save_mean=<3>, save_invstd=<3>, train=true) => ab**,ab**,b,b,b,b,b->ab**,b,b; each(0)
 aten::native_batch_norm_backward(grad_out=<8,3>, input=<8,3>, weight=<3>, running_mean=<3>, running_var=<3>, save_mean=<0>, save_invstd=<0>, train=false) => ab,ab,b,b,b,*,*->ab,b,b; each(0)
 aten::native_group_norm(input=<8,4,6,6>, weight=<4>, bias=<4>, N=8, C=4, HxW=36, group=2) => a***,*,*->a***,a*,a*

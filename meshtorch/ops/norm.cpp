@@ -124,7 +124,6 @@ void add_norm(Family& family) {
   family.add("ab*,ab*,ab1,*->ab*,*; each(0)", rms_norm_backward, {"_fused_rms_norm_backward"});
   family.add("nc**,c,c,c,c->nc**,c,c; reduced(1,2)", batch_norm,
              {"native_batch_norm", "_native_batch_norm_legit"});
-  family.add("nc**,c,c->nc**,c,c; reduced(1,2)", batch_norm, {"_native_batch_norm_legit.no_stats"});
   family.add("nc**,nc**,c,c,c,c,c->nc**,c,c; each(0)", batch_norm_backward,
              {"native_batch_norm_backward"});
   family.add("n***,*,*->n***,n*,n*", group_norm, {"native_group_norm"});

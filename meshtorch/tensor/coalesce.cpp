@@ -88,10 +88,10 @@ void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step
 
 void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& cause) {
   at::AutoDispatchBelowADInplaceOrView below;
-  std::vector<Plan> plans;
+  std::vector<const Plan*> plans;
   for (const Move& move : moves) {
     const auto item_size = static_cast<std::int64_t>(move.locals.front().element_size());
-    plans.push_back(plan_redistribution(mesh, move.shape, item_size, move.from, move.to));
+    plans.push_back(&cached_plan(mesh, move.shape, item_size, move.from, move.to));
   }
   std::vector<std::size_t> next(moves.size(), 0);
   for (bool more = true; more;) {
@@ -100,12 +100,12 @@ void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& c
     std::map<Key, std::vector<std::size_t>> ready;
     for (std::size_t i = 0; i < moves.size(); ++i) {
       // What cannot share a buffer runs alone, at once.
-      while (next[i] < plans[i].steps.size() && !coalesces(mesh, moves[i].shape, plans[i].steps[next[i]])) {
-        const Step& step = plans[i].steps[next[i]++];
+      while (next[i] < plans[i]->steps.size() && !coalesces(mesh, moves[i].shape, plans[i]->steps[next[i]])) {
+        const Step& step = plans[i]->steps[next[i]++];
         moves[i].locals = redistribute(mesh, moves[i].shape, step.before, step.after, moves[i].locals, cause);
       }
-      if (next[i] == plans[i].steps.size()) continue;
-      const Step& step = plans[i].steps[next[i]];
+      if (next[i] == plans[i]->steps.size()) continue;
+      const Step& step = plans[i]->steps[next[i]];
       ready[{step.kind, step.axes.packed(), moves[i].locals.front().scalar_type()}].push_back(i);
     }
     for (const auto& [key, members] : ready) {
@@ -115,7 +115,7 @@ void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& c
       std::int64_t bytes = 0;
       for (const std::size_t i : members) {
         bucket.push_back(&moves[i]);
-        steps.push_back(&plans[i].steps[next[i]++]);
+        steps.push_back(&plans[i]->steps[next[i]++]);
         bytes += steps.back()->bytes;
       }
       const Step& step = *steps.front();

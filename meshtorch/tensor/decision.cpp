@@ -59,7 +59,7 @@ std::vector<std::optional<Operand>> operands_of(const Frame& frame) {
   return operands;
 }
 
-// The operand that an in-place op writes; -1 where there is none or more than one.
+// The operand that an in-place op writes; nothing where there is none or more than one.
 std::optional<int> written_operand(const Frame& frame) {
   std::optional<int> found;
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
@@ -109,14 +109,25 @@ void adapt_sizes(Decision& decision, const Frame& frame, const std::vector<std::
   }
 }
 
+// A device whose shard of some operand is empty may run nothing, unless a joint operand (a bias, a
+// destination) still has a part there: then the op itself runs, on a contraction over nothing.
 void find_empty(Decision& decision, const Frame& frame, const std::vector<std::int64_t>& positions) {
   decision.skip.assign(positions.size(), false);
+  if (frame.info.kind == OpKind::factory) return;
   for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
     if (!frame.tensors[i].defined() || frame.tensors[i].numel() == 0) continue;
     const Shape shape = frame.tensors[i].sizes().vec();
     for (std::size_t d = 0; d < positions.size(); ++d) {
       const Shape local = shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
       if (numel(local) == 0) decision.skip[d] = true;
+    }
+  }
+  for (std::size_t i = 0; i < decision.rule.joint.size() && i < frame.tensors.size(); ++i) {
+    if (!decision.rule.joint[i] || !frame.tensors[i].defined()) continue;
+    const Shape shape = frame.tensors[i].sizes().vec();
+    for (std::size_t d = 0; d < positions.size(); ++d) {
+      const Shape local = shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
+      if (numel(local) > 0) decision.skip[d] = false;
     }
   }
 }
@@ -284,6 +295,7 @@ const Decision& DecisionCache::find(Runtime& runtime, const Frame& frame) {
   static thread_local Key key;
   key.clear();
   key.push_back(mesh_key(frame.mesh));
+  key.push_back(runtime.rules().entries().size());  // a rule added later is asked for anew
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     const ArgumentInfo& argument = frame.info.arguments[i];
     if (argument.kind == ArgumentKind::attribute) {

@@ -94,7 +94,10 @@ Shards run_step(const Mesh& mesh, const Shape& shape, const Step& step, const Sh
   }
 }
 
-// Plans of a steady program are few and asked for often.
+bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias_of(b); }
+
+}  // namespace
+
 const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size, const Layout& from,
                         const Layout& to) {
   static thread_local std::vector<std::uint64_t> key;
@@ -110,10 +113,6 @@ const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_
   }
   return found->second;
 }
-
-bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias_of(b); }
-
-}  // namespace
 
 void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes, int tensors,
                        const Cause& cause) {

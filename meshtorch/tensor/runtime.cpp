@@ -36,8 +36,8 @@ Runtime::Runtime(RuntimeOptions options)
   }
   if (options.tune_malloc) keep_freed_memory();
   dispatch_ = std::make_unique<Dispatch>(*this);
-  live = this;
   install_kernels(*this);
+  live = this;
   // In-place ops on views of storage-less tensors differentiate right only when views are replayed;
   // through as_strided they would be silently wrong. Per thread; backward runs in the caller's.
   c10::AutogradState::get_tls_state().set_view_replay_enabled(true);

@@ -62,7 +62,10 @@ Layout gradient_layout(const Layout& source, const at::Tensor& gradient) {
 at::Tensor to_layout(const at::Tensor& gradient, const Mesh& mesh, const Layout& layout) {
   const ShardedView* view = sharded_view(gradient);
   if (view == nullptr) return put(gradient, mesh, layout);
-  return view->layout() == layout ? gradient : move(gradient, layout, "reshard.backward");
+  if (view->layout() == layout) return gradient;
+  at::Tensor moved = move(gradient, layout, "reshard.backward");
+  sharded_view(moved)->allocation()->placed = false;  // nobody chose it: accumulation may change it
+  return moved;
 }
 
 struct Put : torch::autograd::Function<Put> {

@@ -51,6 +51,7 @@ std::vector<Microbatch> microbatches(const Batch& batch, std::int64_t count, con
     if (piece.size() == 0) continue;
     const at::Tensor host = batch.targets.narrow(0, piece.begin, piece.size());
     const std::int64_t mine = valid(host, options.ignore_index);
+    if (mine == 0) continue;  // its mean is 0 / 0, and nothing of it counts
     at::Tensor targets = device_put(host, sharding);
     if (counts_targets(host)) {
       Allocation& allocation = *sharded_view(targets)->allocation();

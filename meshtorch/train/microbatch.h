@@ -38,7 +38,8 @@ struct MicrobatchOptions {
   std::int64_t ignore_index = -100;
 };
 
-// `count` pieces of ceil(batch / count) rows (the last may be shorter), each placed by `sharding`. The
+// `count` pieces of ceil(batch / count) rows (the last may be shorter; pieces without a row or without a
+// valid target are left out), each placed by `sharding`. The
 // number of valid targets is counted here, on the host, so that no loss has to communicate for it.
 // Throws Error: count below one or above the batch size, inputs and targets of other lengths, a batch
 // without any valid target.

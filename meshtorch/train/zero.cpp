@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include <cmath>
+#include <set>
+#include <utility>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
@@ -44,6 +46,12 @@ void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options
   }
 }
 
+std::vector<at::Tensor> unique(std::vector<at::Tensor> parameters) {
+  std::set<const void*> seen;
+  std::erase_if(parameters, [&](const at::Tensor& p) { return !seen.insert(p.unsafeGetTensorImpl()).second; });
+  return parameters;
+}
+
 // Every element of every shard counted once: where replicas hold the same, the first one counts.
 bool counts(const Mesh& mesh, const ShardedView& view, std::int64_t position) {
   const AxisSet sharded = view.layout().sharded();
@@ -79,17 +87,26 @@ PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::in
 }
 
 ZeroShards::ZeroShards(std::vector<at::Tensor> parameters, ZeroOptions options)
-    : parameters_(std::move(parameters)), options_(std::move(options)) {
+    : parameters_(unique(std::move(parameters))), options_(std::move(options)) {
   check(parameters_, options_);
   torch::NoGradGuard no_grad;
   for (const at::Tensor& parameter : parameters_) {
     const PartitionSpec spec = zero_spec(sharding_of(parameter), shape_of(parameter), options_.axis);
     shards_.push_back(reshard(parameter.detach(), spec).requires_grad_(parameter.requires_grad()));
+    versions_.push_back(sharded_view(parameter)->allocation()->version);
+  }
+}
+
+void ZeroShards::take_outside_changes() {
+  for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    const std::uint64_t version = sharded_view(parameters_[i])->allocation()->version;
+    if (std::exchange(versions_[i], version) != version) shards_[i].detach().copy_(parameters_[i].detach());
   }
 }
 
 void ZeroShards::reduce_gradients() {
   torch::NoGradGuard no_grad;
+  take_outside_changes();
   named_scope scope("zero");
   std::vector<Move> moves;
   std::vector<std::size_t> owners;
@@ -162,18 +179,23 @@ void ZeroShards::gather_parameters() {
   torch::NoGradGuard no_grad;
   named_scope scope("zero");
   std::vector<Move> moves;
+  std::vector<std::size_t> owners;
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
+    if (!shards_[i].grad().defined()) continue;
     const ShardedView& shard = *sharded_view(shards_[i]);
     moves.push_back({shape_of(shards_[i]), shard.layout(), sharded_view(parameters_[i])->layout(), shard.locals()});
+    owners.push_back(i);
   }
+  if (moves.empty()) return;
   const Mesh mesh = sharded_view(parameters_[0])->mesh();
   redistribute_all(mesh, moves, {.op = "Zero::gather_parameters", .origin = Origin::asked, .where = ""});
   at::AutoDispatchBelowADInplaceOrView below;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    ShardedView& parameter = *sharded_view(parameters_[i]);
-    for (std::size_t d = 0; d < moves[i].locals.size(); ++d) parameter.locals()[d].copy_(moves[i].locals[d]);
-    ++parameter.allocation()->version;
-    parameters_[i].unsafeGetTensorImpl()->bump_version();
+  for (std::size_t k = 0; k < moves.size(); ++k) {
+    const at::Tensor& tensor = parameters_[owners[k]];
+    ShardedView& parameter = *sharded_view(tensor);
+    for (std::size_t d = 0; d < moves[k].locals.size(); ++d) parameter.locals()[d].copy_(moves[k].locals[d]);
+    versions_[owners[k]] = ++parameter.allocation()->version;
+    tensor.unsafeGetTensorImpl()->bump_version();
   }
 }
 

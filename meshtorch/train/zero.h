@@ -39,15 +39,16 @@ class ZeroShards {
   // Every parameter must be a sharded tensor of one mesh that has the axis, and whole over that axis.
   ZeroShards(std::vector<at::Tensor> parameters, ZeroOptions options);
 
-  // One leaf per parameter: the parameter's spec plus the axis on its largest dim that divides; a
+  // One leaf per parameter (a parameter that is given twice has one): the parameter's spec plus the axis on its largest dim that divides; a
   // parameter that has none stays as it is ("replicated over the axis").
   const std::vector<at::Tensor>& shards() const { return shards_; }
   const std::vector<at::Tensor>& parameters() const { return parameters_; }
 
   // Gradients of the parameters to gradients of the shards: one reduce-scatter, and one all-reduce for
-  // the parameters that stay whole. Then clips.
+  // the parameters that stay whole. Then clips. A parameter that the program wrote since the last step
+  // (a loaded checkpoint) is taken over first.
   void reduce_gradients();
-  // Shards to parameters: one all-gather.
+  // Shards to parameters: one all-gather, of those that have a gradient.
   void gather_parameters();
   void clear_gradients(bool set_to_none);
 
@@ -55,11 +56,13 @@ class ZeroShards {
   std::optional<double> gradient_norm() const { return gradient_norm_; }
 
  private:
+  void take_outside_changes();
   void clip();
   double global_norm() const;
 
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> shards_;
+  std::vector<std::uint64_t> versions_;  // of the parameters when the shards were last equal to them
   ZeroOptions options_;
   std::optional<double> gradient_norm_;
 };
