@@ -570,5 +570,19 @@ TEST_F(Findings, FallbacksAreCounted) {
   EXPECT_THAT(runtime.fallbacks()[0].layouts, HasSubstr("P(dp)"));
 }
 
+// Finding 11: a bf16 parameter accumulates its gradient in fp32, where 256 + 1 - 256 is 1.
+TEST_F(Findings, GradientsOfABf16ParameterInFp32) {
+  const Mesh mesh = runtime.make_mesh({{"dp", 4}});
+  auto weight = device_put(torch::zeros({2}, torch::kBFloat16), {mesh, P()}).requires_grad_();
+  weight.set_grad_dtype(torch::kFloat);
+  for (const double scale : {256.0, 1.0, -256.0}) {
+    const auto x = device_put(torch::full({4, 2}, scale / 4), {mesh, P("dp")});
+    (weight.to(torch::kFloat) * x).sum().backward();
+    EXPECT_EQ(sharding_of(weight.grad()).spec, P().unreduced("dp"));
+  }
+  EXPECT_EQ(weight.grad().scalar_type(), torch::kFloat);
+  EXPECT_TRUE(full(weight.grad()).equal(torch::ones({2})));
+}
+
 }  // namespace
 }  // namespace meshtorch

@@ -165,6 +165,13 @@ at::Tensor full(const at::Tensor& x) {
   return differentiable(x) ? Full::apply(x) : gather(x);
 }
 
+std::string to_string(const at::Tensor& x) {
+  std::ostringstream out;
+  out << full(x.defined() ? x.detach() : x);
+  if (is_sharded(x)) out << "\n[ " << describe(x) << " ]";
+  return std::move(out).str();
+}
+
 bool is_sharded(const at::Tensor& x) { return sharded_view(x) != nullptr; }
 
 NamedSharding sharding_of(const at::Tensor& x) {

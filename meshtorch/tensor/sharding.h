@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -33,6 +34,10 @@ at::Tensor replicate(const at::Tensor& x, const Mesh& mesh);
 at::Tensor full(const at::Tensor& x);
 
 bool is_sharded(const at::Tensor& x);
+
+// The value as libtorch prints it, and under it how it lies. (operator<< of a sharded tensor would read
+// its storage, and says so.) A plain x prints as it always does.
+std::string to_string(const at::Tensor& x);
 
 // Throws Error where x is plain.
 NamedSharding sharding_of(const at::Tensor& x);

@@ -282,5 +282,14 @@ TEST(Runtimes, OneAtATime) {
   EXPECT_EQ(device_put(torch::ones({3}), {again.make_mesh({{"dp", 2}}), P("dp")}).sum().item<int>(), 3);
 }
 
+TEST_F(Sharding, PrintsTheValueAndHowItLies) {
+  const auto x = torch::arange(4.0);
+  std::ostringstream plain;
+  plain << x;
+  EXPECT_EQ(to_string(x), plain.str());
+  const auto sharded = device_put(x, {runtime.make_mesh({{"dp", 2}}), P("dp")});
+  EXPECT_EQ(to_string(sharded), plain.str() + "\n[ P(dp) on (dp=2) ]");
+}
+
 }  // namespace
 }  // namespace meshtorch
