@@ -478,4 +478,29 @@ TEST_F(Optimizers, LearningRatesGrowNoCache) {
   EXPECT_EQ(runtime.dispatch().cached_decisions(), after_two);
 }
 
+// What the program writes into a parameter between steps (a loaded checkpoint) is what the next step
+// starts from; a parameter given twice is one.
+TEST_F(Optimizers, ZeroTakesOutsideChangesAndOneOfTwins) {
+  const auto mesh = runtime.make_mesh({{"dp", 4}});
+  auto dense = torch::ones({8}).requires_grad_();
+  auto weight = mt::device_put(torch::ones({8}), {mesh, P()}).requires_grad_();
+  optim::SGD plain({dense}, optim::SGDOptions(0.5));
+  mt::Zero<optim::SGD> zero({weight, weight}, {.axis = "dp"}, optim::SGDOptions(0.5));
+  EXPECT_EQ(zero.shards().size(), 1u);
+  for (int step = 0; step < 3; ++step) {
+    {
+      torch::NoGradGuard no_grad;
+      dense.mul_(step + 2);
+      weight.mul_(step + 2);
+    }
+    dense.square().sum().backward();
+    weight.square().sum().backward();
+    plain.step();
+    zero.step();
+    plain.zero_grad();
+    zero.zero_grad();
+    EXPECT_TRUE(mt::full(weight.detach()).allclose(dense.detach())) << "step " << step;
+  }
+}
+
 }  // namespace
