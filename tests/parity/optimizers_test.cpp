@@ -432,7 +432,7 @@ TEST_F(Optimizers, RandomNumbersAreThoseOfOneDevice) {
 }
 
 TEST_F(Optimizers, GptWithDropoutEqualsOneDevice) {
-  const auto losses = [&](const std::vector<mt::MeshAxis>& axes) {
+  const auto losses = [&](const std::vector<mt::MeshAxis>& axes, std::int64_t count) {
     runtime.manual_seed(11);
     auto mesh = runtime.make_mesh(axes);
     auto model = make_gpt(gpt_options(0.1));
@@ -441,7 +441,7 @@ TEST_F(Optimizers, GptWithDropoutEqualsOneDevice) {
     std::vector<double> all;
     for (int step = 0; step < 20; ++step) {
       double total = 0;
-      for (const auto& micro : mt::microbatches(tokens(step), 2, {mesh, P("dp")})) {
+      for (const auto& micro : mt::microbatches(tokens(step), count, {mesh, P("dp")})) {
         auto loss = model->loss(micro.inputs, micro.targets) * micro.weight();
         loss.backward();
         total += loss.item<double>();
@@ -452,11 +452,14 @@ TEST_F(Optimizers, GptWithDropoutEqualsOneDevice) {
     }
     return all;
   };
-  const auto one = losses(dp_tp(1, 1));
-  for (const auto& axes : {dp_tp(8, 1), dp_tp(4, 2), dp_tp(2, 4)}) {
-    const auto got = losses(axes);
-    for (std::size_t step = 0; step < one.size(); ++step) {
-      EXPECT_NEAR(got[step] / one[step], 1, 1e-6) << mt::name_of(axes) << "step " << step;
+  for (const std::int64_t count : {1, 4}) {
+    const auto one = losses(dp_tp(1, 1), count);
+    for (const auto& axes : {dp_tp(2, 1), dp_tp(8, 1), dp_tp(4, 2), dp_tp(2, 4), dp_tp(1, 8),
+                             std::vector<mt::MeshAxis>{{"pp", 2}, {"dp", 2}, {"tp", 2}}}) {
+      const auto got = losses(axes, count);
+      for (std::size_t step = 0; step < one.size(); ++step) {
+        EXPECT_NEAR(got[step] / one[step], 1, 1e-6) << mt::name_of(axes) << count << " microbatches, step " << step;
+      }
     }
   }
 }
