@@ -27,10 +27,13 @@ namespace {
 
 constexpr std::int64_t kMicrobatches = 4, kSequences = 8, kTokens = 256;
 
-mt::GptOptions options() { return {.vocabulary = 8192, .length = kTokens, .width = 256, .layers = 6, .heads = 8}; }
+mt::GptOptions options() {
+  return {.vocabulary = 8192, .length = kTokens, .width = 256, .layers = 6, .heads = 8};
+}
 
 mt::Batch batch() {
-  auto tokens = torch::randint(options().vocabulary, {kMicrobatches * kSequences, kTokens + 1}, torch::kLong);
+  auto tokens =
+      torch::randint(options().vocabulary, {kMicrobatches * kSequences, kTokens + 1}, torch::kLong);
   return {tokens.slice(1, 0, kTokens).contiguous(), tokens.slice(1, 1).contiguous()};
 }
 
@@ -39,12 +42,14 @@ using Step = std::function<double()>;
 Step plain_step(const mt::Batch& data) {
   torch::manual_seed(0);
   mt::Gpt model(options());
-  auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(3e-4));
+  auto optimizer =
+      std::make_shared<torch::optim::AdamW>(model->parameters(), torch::optim::AdamWOptions(3e-4));
   return [=]() mutable {
     double total = 0;
     for (std::int64_t i = 0; i < kMicrobatches; ++i) {
       auto loss = model->loss(data.inputs.narrow(0, i * kSequences, kSequences),
-                              data.targets.narrow(0, i * kSequences, kSequences)) / kMicrobatches;
+                              data.targets.narrow(0, i * kSequences, kSequences)) /
+                  kMicrobatches;
       loss.backward();
       total += loss.item<double>();
     }
@@ -108,7 +113,7 @@ int main(int argc, char** argv) {
   const double base = median(times["plain libtorch"]);
   for (auto& [name, _] : runs) {
     const double time = median(times[name]);
-    std::printf("%-20s median %7.3f s  %8.0f tokens/s  %5.1f%% of plain libtorch\n", name.c_str(), time,
-                tokens / time, 100 * base / time);
+    std::printf("%-20s median %7.3f s  %8.0f tokens/s  %5.1f%% of plain libtorch\n", name.c_str(),
+                time, tokens / time, 100 * base / time);
   }
 }

@@ -35,28 +35,36 @@ std::vector<NamedTensor> leaves(const torch::nn::Module& module) {
 
 std::string shape_text(at::IntArrayRef shape) { return "[" + join(shape) + "]"; }
 
-void check(const std::vector<NamedTensor>& found, const SafetensorsFile& file, const std::string& path) {
+void check(const std::vector<NamedTensor>& found, const SafetensorsFile& file,
+           const std::string& path) {
   auto refuse = [&](const std::string& leaf, const std::string& what, const std::string& remedy) {
     fail({.op = "load", .where = leaf, .what = what, .remedy = remedy});
   };
   std::set<std::string> wanted;
   for (const NamedTensor& leaf : found) {
     wanted.insert(leaf.path);
-    if (!file.contains(leaf.path)) refuse(leaf.path, "is not in " + path, "load a file saved from the same module");
+    if (!file.contains(leaf.path))
+      refuse(leaf.path, "is not in " + path, "load a file saved from the same module");
   }
   for (const SafetensorsEntry& entry : file.entries()) {
-    if (!wanted.count(entry.name)) refuse(entry.name, "is in " + path + ", the module has no such leaf", "load it into the module it was saved from");
+    if (!wanted.count(entry.name))
+      refuse(entry.name, "is in " + path + ", the module has no such leaf",
+             "load it into the module it was saved from");
   }
   for (const NamedTensor& leaf : found) {
     for (const SafetensorsEntry& entry : file.entries()) {
       if (entry.name != leaf.path) continue;
       if (leaf.tensor.sizes() != at::IntArrayRef(entry.shape)) {
-        refuse(leaf.path, "has shape " + shape_text(entry.shape) + " in " + path + ", expected " + shape_text(leaf.tensor.sizes()),
+        refuse(leaf.path,
+               "has shape " + shape_text(entry.shape) + " in " + path + ", expected " +
+                   shape_text(leaf.tensor.sizes()),
                "make the module with the options it was saved with");
       }
       if (leaf.tensor.scalar_type() != entry.dtype) {
-        refuse(leaf.path, text("has dtype ", entry.dtype, " in ", path, ", expected ", leaf.tensor.scalar_type()),
-               "convert the module with to(dtype) first");
+        refuse(
+            leaf.path,
+            text("has dtype ", entry.dtype, " in ", path, ", expected ", leaf.tensor.scalar_type()),
+            "convert the module with to(dtype) first");
       }
     }
   }
@@ -72,7 +80,8 @@ void save(const torch::nn::Module& module, const std::string& path) {
     entries.push_back({leaf.path, leaf.tensor.scalar_type(), leaf.tensor.sizes().vec()});
   }
   SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  for (const NamedTensor& leaf : found) writer.write(leaf.path, full(leaf.tensor.detach()).contiguous());
+  for (const NamedTensor& leaf : found)
+    writer.write(leaf.path, full(leaf.tensor.detach()).contiguous());
   writer.close();
 }
 

@@ -32,11 +32,13 @@ struct Net : torch::nn::Module {
 class ModuleFile : public testing::Test {
  protected:
   Runtime runtime{{.devices = 8}};
-  std::string path = (std::filesystem::temp_directory_path() / "meshtorch_module_test.safetensors").string();
+  std::string path =
+      (std::filesystem::temp_directory_path() / "meshtorch_module_test.safetensors").string();
   ~ModuleFile() override { std::remove(path.c_str()); }
 
   PathRules rules(const std::string& axis) {
-    return PathRules({{"up", P(axis)}, {"down.weight", P(whole, axis)}}).otherwise(Unmatched::replicate);
+    return PathRules({{"up", P(axis)}, {"down.weight", P(whole, axis)}})
+        .otherwise(Unmatched::replicate);
   }
   std::string error(const std::function<void()>& run) {
     try {
@@ -58,7 +60,9 @@ TEST_F(ModuleFile, AnyMeshLoadsWhatAnyMeshSaved) {
   load(loaded, path);
   EXPECT_TRUE(full(loaded.up->weight.detach()).equal(before));
   for (const auto& item : saved.named_parameters()) {
-    EXPECT_TRUE(full(loaded.named_parameters()[item.key()].detach()).equal(full(item.value().detach()))) << item.key();
+    EXPECT_TRUE(
+        full(loaded.named_parameters()[item.key()].detach()).equal(full(item.value().detach())))
+        << item.key();
   }
   EXPECT_EQ(sharding_of(loaded.up->weight).spec, P("tp"));
   Net plain;

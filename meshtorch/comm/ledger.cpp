@@ -10,20 +10,28 @@ namespace meshtorch {
 
 std::string_view name(Collective kind) {
   switch (kind) {
-    case Collective::all_gather: return "all-gather";
-    case Collective::all_reduce: return "all-reduce";
-    case Collective::reduce_scatter: return "reduce-scatter";
-    case Collective::all_to_all: return "all-to-all";
-    case Collective::permute: return "permute";
+    case Collective::all_gather:
+      return "all-gather";
+    case Collective::all_reduce:
+      return "all-reduce";
+    case Collective::reduce_scatter:
+      return "reduce-scatter";
+    case Collective::all_to_all:
+      return "all-to-all";
+    case Collective::permute:
+      return "permute";
   }
   return "?";
 }
 
 std::string_view name(Origin origin) {
   switch (origin) {
-    case Origin::asked: return "asked";
-    case Origin::algorithm: return "algorithm";
-    case Origin::implied: return "implied";
+    case Origin::asked:
+      return "asked";
+    case Origin::algorithm:
+      return "algorithm";
+    case Origin::implied:
+      return "implied";
   }
   return "?";
 }

@@ -29,7 +29,9 @@ class BatchNorm {
     broadcast[1] = -1;
   }
 
-  const at::Tensor& input(std::size_t d) const { return call.locals[static_cast<std::size_t>(input_)][d]; }
+  const at::Tensor& input(std::size_t d) const {
+    return call.locals[static_cast<std::size_t>(input_)][d];
+  }
   // The channel vector of an optional argument; undefined where absent.
   at::Tensor channel(const char* name, std::size_t d) const {
     const auto& shards = call.locals[static_cast<std::size_t>(call.operand(name))];
@@ -66,17 +68,20 @@ KernelResult run_as_is(const BatchNorm& norm, Empty empty) {
 
 // The schema does not say that running statistics are written, so the buffer itself is updated here, in
 // the layout it has. `scale` of the statistic is added.
-void update_running(const BatchNorm& norm, const char* name, const Shards& statistic, double scale) {
+void update_running(const BatchNorm& norm, const char* name, const Shards& statistic,
+                    double scale) {
   const KernelCall& call = norm.call;
   const at::Tensor& buffer = call.tensors[static_cast<std::size_t>(call.operand(name))];
   if (!buffer.defined()) return;
   if (sharded_view(buffer) == nullptr) convert(buffer, replicate(buffer, call.mesh));
   ShardedView& view = *sharded_view(buffer);
   check_writable(call.info, name, view);
-  const Shards moved = redistribute(call.mesh, buffer.sizes().vec(), call.placement.outputs[1], view.layout(), statistic,
-                                    {call.info.name, Origin::algorithm, name});
+  const Shards moved =
+      redistribute(call.mesh, buffer.sizes().vec(), call.placement.outputs[1], view.layout(),
+                   statistic, {call.info.name, Origin::algorithm, name});
   const double momentum = call.argument("momentum").toDouble();
-  for (std::size_t d = 0; d < moved.size(); ++d) view.locals()[d].mul_(1 - momentum).add_(moved[d], momentum * scale);
+  for (std::size_t d = 0; d < moved.size(); ++d)
+    view.locals()[d].mul_(1 - momentum).add_(moved[d], momentum * scale);
   written(view);
 }
 
@@ -84,19 +89,23 @@ KernelResult batch_norm(KernelCall& call) {
   const BatchNorm norm(call, "input");
   if (!call.argument("training").toBool()) {
     return run_as_is(norm, [](const at::Tensor& x) {
-      return std::array{at::empty_like(x), at::empty({0}, x.options()), at::empty({0}, x.options())};
+      return std::array{at::empty_like(x), at::empty({0}, x.options()),
+                        at::empty({0}, x.options())};
     });
   }
   const double eps = call.argument("eps").toDouble();
   Shards means, variances;
-  for (std::size_t d = 0; d < call.devices(); ++d) means.push_back(norm.input(d).sum(norm.dims).div_(norm.count));
+  for (std::size_t d = 0; d < call.devices(); ++d)
+    means.push_back(norm.input(d).sum(norm.dims).div_(norm.count));
   means = call.all_reduce(norm.axes, means);
   for (std::size_t d = 0; d < call.devices(); ++d) {
-    variances.push_back(norm.input(d).sub(norm.spread(means[d])).square_().sum(norm.dims).div_(norm.count));
+    variances.push_back(
+        norm.input(d).sub(norm.spread(means[d])).square_().sum(norm.dims).div_(norm.count));
   }
   variances = call.all_reduce(norm.axes, variances);
   update_running(norm, "running_mean", means, 1);
-  update_running(norm, "running_var", variances, norm.count > 1 ? norm.count / (norm.count - 1) : 1);
+  update_running(norm, "running_var", variances,
+                 norm.count > 1 ? norm.count / (norm.count - 1) : 1);
   KernelResult results(3);
   for (std::size_t d = 0; d < call.devices(); ++d) {
     const at::Tensor scale = variances[d].add(eps).rsqrt_();
@@ -118,16 +127,21 @@ KernelResult batch_norm_backward(KernelCall& call) {
   if (!call.argument("train").toBool()) {
     const auto mask = call.argument("output_mask").toBoolList();
     return run_as_is(norm, [&](const at::Tensor& x) {
-      const auto channels = [&](bool wanted) { return wanted ? at::zeros({x.size(1)}, x.options()) : at::Tensor(); };
-      return std::array{mask[0] ? at::empty_like(x) : at::Tensor(), channels(mask[1]), channels(mask[2])};
+      const auto channels = [&](bool wanted) {
+        return wanted ? at::zeros({x.size(1)}, x.options()) : at::Tensor();
+      };
+      return std::array{mask[0] ? at::empty_like(x) : at::Tensor(), channels(mask[1]),
+                        channels(mask[2])};
     });
   }
   const Shards& gradient = call.locals[static_cast<std::size_t>(call.operand("grad_out"))];
   Shards normalized, sums;
   for (std::size_t d = 0; d < call.devices(); ++d) {
     const at::Tensor scale = norm.channel("save_invstd", d);
-    normalized.push_back(norm.input(d).sub(norm.spread(norm.channel("save_mean", d))).mul_(norm.spread(scale)));
-    sums.push_back(at::stack({gradient[d].mul(normalized[d]).sum(norm.dims), gradient[d].sum(norm.dims)}));
+    normalized.push_back(
+        norm.input(d).sub(norm.spread(norm.channel("save_mean", d))).mul_(norm.spread(scale)));
+    sums.push_back(
+        at::stack({gradient[d].mul(normalized[d]).sum(norm.dims), gradient[d].sum(norm.dims)}));
   }
   const Shards global = call.all_reduce(norm.axes, sums);
   const auto mask = call.argument("output_mask").toBoolList();
@@ -136,7 +150,8 @@ KernelResult batch_norm_backward(KernelCall& call) {
     at::Tensor factor = norm.channel("save_invstd", d);
     const at::Tensor weight = norm.channel("weight", d);
     if (weight.defined()) factor = factor * weight;
-    at::Tensor dx = gradient[d].sub(normalized[d] * norm.spread(global[d][0].div(norm.count)))
+    at::Tensor dx = gradient[d]
+                        .sub(normalized[d] * norm.spread(global[d][0].div(norm.count)))
                         .sub_(norm.spread(global[d][1].div(norm.count)))
                         .mul_(norm.spread(factor));
     results[0].push_back(mask[0] ? dx : at::Tensor());

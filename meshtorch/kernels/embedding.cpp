@@ -32,7 +32,8 @@ void check_indices(const at::Tensor& indices, std::int64_t rows) {
   if (indices.numel() == 0) return;
   const auto least = indices.min().item<std::int64_t>(), most = indices.max().item<std::int64_t>();
   if (least >= 0 && most < rows) return;
-  fail({.op = "aten::embedding", .where = "indices",
+  fail({.op = "aten::embedding",
+        .where = "indices",
         .what = text("has row ", least < 0 ? least : most, ", expected 0 to ", rows - 1),
         .remedy = "correct it, or make the table larger"});
 }
@@ -63,8 +64,8 @@ KernelResult embedding(KernelCall& call) {
 }
 
 // The gradient of a table of `rows` rows cut over `axes`, from a gradient and indices laid out alike.
-at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indices, std::int64_t rows,
-                            AxisList axes, std::int64_t padding, bool scale) {
+at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indices,
+                            std::int64_t rows, AxisList axes, std::int64_t padding, bool scale) {
   at::AutoDispatchBelowADInplaceOrView below;
   ShardedView& from = *sharded_view(gradient);
   const Mesh& mesh = from.mesh();
@@ -72,12 +73,14 @@ at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indice
   wanted.unreduced = wanted.unreduced - axes.set();
   wanted.dims.back() = wanted.dims.back().without(axes.set());
   const std::string op = "aten::embedding_dense_backward";
-  const Shards locals = redistribute(from, gradient.sizes().vec(), wanted, {op, Origin::algorithm, "grad_output"});
+  const Shards locals =
+      redistribute(from, gradient.sizes().vec(), wanted, {op, Origin::algorithm, "grad_output"});
   const AxisList width = wanted.dims.back();
   Layout batch{wanted.dims, {}};
   batch.dims.pop_back();
   ShardedView* index_view = sharded_view(indices);
-  const Shards index = index_view ? redistribute(*index_view, indices.sizes().vec(), batch, {op, Origin::implied, "indices"})
+  const Shards index = index_view ? redistribute(*index_view, indices.sizes().vec(), batch,
+                                                 {op, Origin::implied, "indices"})
                                   : place(indices, mesh, batch);
   Layout result{{axes.without(batch.sharded()), width}, wanted.unreduced | batch.sharded()};
   const auto& positions = Runtime::current().communicator().addressable(mesh);
@@ -89,15 +92,18 @@ at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indice
     if (padding >= mine.begin && padding < mine.end) {
       local = at::where(index[d].eq(padding), mine.size(), local);
     }
-    results.push_back(at::embedding_dense_backward(locals[d], local, mine.size() + 1, mine.size(), scale)
-                          .narrow(0, 0, mine.size()).contiguous());
+    results.push_back(
+        at::embedding_dense_backward(locals[d], local, mine.size() + 1, mine.size(), scale)
+            .narrow(0, 0, mine.size())
+            .contiguous());
   }
   return wrap(mesh, {rows, gradient.size(-1)}, result, std::move(results));
 }
 
 struct Embedding : torch::autograd::Function<Embedding> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& weight,
-                            const at::Tensor& indices, std::int64_t padding, bool scale, bool sparse) {
+                            const at::Tensor& indices, std::int64_t padding, bool scale,
+                            bool sparse) {
     at::AutoDispatchBelowADInplaceOrView below;
     context->save_for_backward({indices});
     context->saved_data["rows"] = weight.size(0);
@@ -105,7 +111,8 @@ struct Embedding : torch::autograd::Function<Embedding> {
     context->saved_data["scale"] = scale;
     const ShardedView* view = sharded_view(weight);
     std::vector<std::int64_t> axes;
-    for (int i = 0; view != nullptr && i < view->dims()[0].size(); ++i) axes.push_back(view->dims()[0][i]);
+    for (int i = 0; view != nullptr && i < view->dims()[0].size(); ++i)
+      axes.push_back(view->dims()[0][i]);
     context->saved_data["axes"] = axes;
     return at::embedding(weight, indices, padding, scale, sparse);
   }
@@ -117,18 +124,21 @@ struct Embedding : torch::autograd::Function<Embedding> {
     const std::int64_t rows = data.at("rows").toInt(), padding = data.at("padding").toInt();
     const bool scale = data.at("scale").toBool();
     AxisList axes;
-    for (const std::int64_t axis : data.at("axes").toIntVector()) axes.push_back(static_cast<int>(axis));
+    for (const std::int64_t axis : data.at("axes").toIntVector())
+      axes.push_back(static_cast<int>(axis));
     const at::Tensor& gradient = gradients[0];
     // Counting how often a row occurs, and a gradient of the gradient, are libtorch's own.
-    const bool plain = !is_sharded(gradient) || scale || (at::GradMode::is_enabled() && gradient.requires_grad());
-    at::Tensor result = plain ? at::embedding_dense_backward(gradient, indices, rows, padding, scale)
-                              : sharded_gradient(gradient, indices, rows, axes, padding, scale);
+    const bool plain =
+        !is_sharded(gradient) || scale || (at::GradMode::is_enabled() && gradient.requires_grad());
+    at::Tensor result = plain
+                            ? at::embedding_dense_backward(gradient, indices, rows, padding, scale)
+                            : sharded_gradient(gradient, indices, rows, axes, padding, scale);
     return {result, {}, {}, {}, {}};
   }
 };
 
-at::Tensor differentiable_embedding(const at::Tensor& weight, const at::Tensor& indices, c10::SymInt padding,
-                                    bool scale, bool sparse) {
+at::Tensor differentiable_embedding(const at::Tensor& weight, const at::Tensor& indices,
+                                    c10::SymInt padding, bool scale, bool sparse) {
   return Embedding::apply(weight, indices, padding.expect_int(), scale, sparse);
 }
 

@@ -14,25 +14,29 @@ at::Tensor replicated(const at::Tensor& value, const at::Tensor& like) {
   return is_sharded(like) ? replicate(value, sharding_of(like).mesh) : value;
 }
 
-const at::Tensor& mesh_of(const at::Tensor& a, const at::Tensor& b) { return is_sharded(a) ? a : b; }
-
-at::Tensor quantile(const at::Tensor& self, const at::Tensor& q, std::optional<std::int64_t> dim, bool keepdim,
-                    c10::string_view interpolation) {
-  return replicated(at::quantile(full(self), full(q), dim, keepdim, interpolation), mesh_of(self, q));
+const at::Tensor& mesh_of(const at::Tensor& a, const at::Tensor& b) {
+  return is_sharded(a) ? a : b;
 }
 
-at::Tensor quantile_scalar(const at::Tensor& self, double q, std::optional<std::int64_t> dim, bool keepdim,
-                           c10::string_view interpolation) {
+at::Tensor quantile(const at::Tensor& self, const at::Tensor& q, std::optional<std::int64_t> dim,
+                    bool keepdim, c10::string_view interpolation) {
+  return replicated(at::quantile(full(self), full(q), dim, keepdim, interpolation),
+                    mesh_of(self, q));
+}
+
+at::Tensor quantile_scalar(const at::Tensor& self, double q, std::optional<std::int64_t> dim,
+                           bool keepdim, c10::string_view interpolation) {
   return replicated(at::quantile(full(self), q, dim, keepdim, interpolation), self);
 }
 
-at::Tensor nanquantile(const at::Tensor& self, const at::Tensor& q, std::optional<std::int64_t> dim, bool keepdim,
-                       c10::string_view interpolation) {
-  return replicated(at::nanquantile(full(self), full(q), dim, keepdim, interpolation), mesh_of(self, q));
+at::Tensor nanquantile(const at::Tensor& self, const at::Tensor& q, std::optional<std::int64_t> dim,
+                       bool keepdim, c10::string_view interpolation) {
+  return replicated(at::nanquantile(full(self), full(q), dim, keepdim, interpolation),
+                    mesh_of(self, q));
 }
 
-at::Tensor nanquantile_scalar(const at::Tensor& self, double q, std::optional<std::int64_t> dim, bool keepdim,
-                              c10::string_view interpolation) {
+at::Tensor nanquantile_scalar(const at::Tensor& self, double q, std::optional<std::int64_t> dim,
+                              bool keepdim, c10::string_view interpolation) {
   return replicated(at::nanquantile(full(self), q, dim, keepdim, interpolation), self);
 }
 
@@ -41,15 +45,17 @@ std::vector<std::int64_t> integers(const at::Tensor& x) {
   return {values.data_ptr<std::int64_t>(), values.data_ptr<std::int64_t>() + values.numel()};
 }
 
-std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& where, std::int64_t dim) {
+std::vector<at::Tensor> tensor_split(const at::Tensor& self, const at::Tensor& where,
+                                     std::int64_t dim) {
   if (where.dim() == 0) return at::tensor_split(self, integers(where)[0], dim);
   return at::tensor_split(self, at::IntArrayRef(integers(where)), dim);
 }
 
-at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets, const at::Tensor& input_lengths,
-                    const at::Tensor& target_lengths, std::int64_t blank, std::int64_t reduction, bool zero_infinity) {
-  return at::ctc_loss(log_probs, targets, integers(input_lengths), integers(target_lengths), blank, reduction,
-                      zero_infinity);
+at::Tensor ctc_loss(const at::Tensor& log_probs, const at::Tensor& targets,
+                    const at::Tensor& input_lengths, const at::Tensor& target_lengths,
+                    std::int64_t blank, std::int64_t reduction, bool zero_infinity) {
+  return at::ctc_loss(log_probs, targets, integers(input_lengths), integers(target_lengths), blank,
+                      reduction, zero_infinity);
 }
 
 }  // namespace

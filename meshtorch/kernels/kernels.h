@@ -7,12 +7,14 @@ namespace meshtorch {
 
 class Dispatch;
 
-void install_random(Dispatch& dispatch);      // bernoulli, normal, uniform, dropout: by global element
-void install_embedding(Dispatch& dispatch);   // rows sharded: masked lookup, unreduced result
-void install_softmax(Dispatch& dispatch);     // class dim sharded: maximum and sum over its axes
-void install_nll(Dispatch& dispatch);         // negative log likelihood over sharded classes and batch
-void install_mean(Dispatch& dispatch);        // means and mean losses: sum over the global count
+void install_random(Dispatch& dispatch);  // bernoulli, normal, uniform, dropout: by global element
+void install_embedding(Dispatch& dispatch);  // rows sharded: masked lookup, unreduced result
+void install_softmax(Dispatch& dispatch);    // class dim sharded: maximum and sum over its axes
+void install_nll(Dispatch& dispatch);   // negative log likelihood over sharded classes and batch
+void install_mean(Dispatch& dispatch);  // means and mean losses: sum over the global count
 void install_batch_norm(Dispatch& dispatch);
-void install_host(Dispatch& dispatch);        // composites that read an operand on the host  // statistics of the global batch
+void install_host(
+    Dispatch&
+        dispatch);  // composites that read an operand on the host  // statistics of the global batch
 
 }  // namespace meshtorch

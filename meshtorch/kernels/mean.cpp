@@ -15,7 +15,8 @@ namespace {
 std::int64_t reduced_count(const KernelCall& call) {
   const Shape& shape = call.shapes[0];
   const int dim = call.info.argument("dim");
-  if (dim < 0 || call.arguments[dim].isNone() || call.arguments[dim].toIntVector().empty()) return numel(shape);
+  if (dim < 0 || call.arguments[dim].isNone() || call.arguments[dim].toIntVector().empty())
+    return numel(shape);
   std::int64_t count = 1;
   const auto rank = static_cast<std::int64_t>(shape.size());
   for (const std::int64_t d : call.arguments[dim].toIntVector()) {
@@ -34,7 +35,8 @@ at::Tensor local_sum(const KernelCall& call, const at::Tensor& local) {
   if (is_half(type.value_or(local.scalar_type()))) type = at::kFloat;
   const int dim = call.info.argument("dim");
   if (dim < 0) return at::sum(local, type);
-  const auto dims = call.arguments[dim].isNone() ? std::vector<std::int64_t>{} : call.arguments[dim].toIntVector();
+  const auto dims = call.arguments[dim].isNone() ? std::vector<std::int64_t>{}
+                                                 : call.arguments[dim].toIntVector();
   return at::sum(local, dims, call.argument("keepdim").toBool(), type);
 }
 
@@ -54,8 +56,9 @@ KernelResult mean_loss(KernelCall& call) {
   constexpr std::int64_t kMean = 1, kSum = 2;
   const auto reduction = static_cast<std::size_t>(call.info.argument("reduction"));
   const bool mean = call.arguments[reduction].toInt() == kMean;
-  const auto elements = at::infer_size(call.shapes[static_cast<std::size_t>(call.operand("self"))],
-                                       call.shapes[static_cast<std::size_t>(call.operand("target"))]);
+  const auto elements =
+      at::infer_size(call.shapes[static_cast<std::size_t>(call.operand("self"))],
+                     call.shapes[static_cast<std::size_t>(call.operand("target"))]);
   const auto count = static_cast<double>(numel(elements));
   const auto type = call.locals[static_cast<std::size_t>(call.operand("self"))][0].scalar_type();
   KernelResult results(1);
@@ -64,7 +67,8 @@ KernelResult mean_loss(KernelCall& call) {
     if (mean) {
       local[reduction] = kSum;
       for (c10::IValue& value : local) {
-        if (value.isTensor() && value.toTensor().defined() && is_half(value.toTensor().scalar_type())) {
+        if (value.isTensor() && value.toTensor().defined() &&
+            is_half(value.toTensor().scalar_type())) {
           value = value.toTensor().to(at::kFloat);
         }
       }

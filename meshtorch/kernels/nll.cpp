@@ -46,7 +46,8 @@ class Nll {
     const Interval range = shard_interval(call_.mesh, classes_, class_axes_, call_.positions[d]);
     const at::Tensor target = call_.locals[static_cast<std::size_t>(target_)][d].to(at::kLong);
     Part part;
-    part.mine = target.ne(ignore_).logical_and_(target.ge(range.begin)).logical_and_(target.lt(range.end));
+    part.mine =
+        target.ne(ignore_).logical_and_(target.ge(range.begin)).logical_and_(target.lt(range.end));
     part.index = target.sub(range.begin).mul_(part.mine);
     const auto dtype = self()[d].scalar_type();
     part.weight = part.mine.to(dtype);
@@ -80,24 +81,29 @@ class Nll {
   // A target that is nobody's class would silently count for nothing.
   void check_targets() const {
     for (const at::Tensor& target : call_.locals[static_cast<std::size_t>(target_)]) {
-      const at::Tensor outside = target.ne(ignore_).logical_and_(target.lt(0).logical_or_(target.ge(classes_)));
+      const at::Tensor outside =
+          target.ne(ignore_).logical_and_(target.lt(0).logical_or_(target.ge(classes_)));
       if (!outside.any().item<bool>()) continue;
-      fail({.op = call_.info.name, .where = "target",
-            .what = text("has class ", target.masked_select(outside)[0].item<std::int64_t>(), ", expected 0 to ",
-                         classes_ - 1),
+      fail({.op = call_.info.name,
+            .where = "target",
+            .what = text("has class ", target.masked_select(outside)[0].item<std::int64_t>(),
+                         ", expected 0 to ", classes_ - 1),
             .remedy = "correct it, or mark it with ignore_index"});
     }
   }
 
  private:
   int weight_operand() const {
-    const auto& mine = call_.argument_operands[static_cast<std::size_t>(call_.info.argument("weight"))];
-    return !mine.empty() && call_.tensors[static_cast<std::size_t>(mine[0])].defined() ? mine[0] : -1;
+    const auto& mine =
+        call_.argument_operands[static_cast<std::size_t>(call_.info.argument("weight"))];
+    return !mine.empty() && call_.tensors[static_cast<std::size_t>(mine[0])].defined() ? mine[0]
+                                                                                       : -1;
   }
 
   Shards fill(double value) const {
     Shards results;
-    for (const at::Tensor& local : self()) results.push_back(at::scalar_tensor(value, local.options()));
+    for (const at::Tensor& local : self())
+      results.push_back(at::scalar_tensor(value, local.options()));
     return results;
   }
 
@@ -160,7 +166,8 @@ KernelResult nll_backward(KernelCall& call) {
     value.masked_fill_(part.mine.logical_not(), 0);  // also where the total is zero
     at::Tensor result = at::zeros_like(nll.self()[d]);
     if (result.numel() > 0) {
-      result.scatter_(nll.class_dim(), part.index.unsqueeze(nll.class_dim()), value.unsqueeze(nll.class_dim()));
+      result.scatter_(nll.class_dim(), part.index.unsqueeze(nll.class_dim()),
+                      value.unsqueeze(nll.class_dim()));
     }
     results[0].push_back(result);
   }
@@ -170,8 +177,10 @@ KernelResult nll_backward(KernelCall& call) {
 }  // namespace
 
 void install_nll(Dispatch& dispatch) {
-  for (const char* op : {"aten::nll_loss_forward", "aten::nll_loss2d_forward"}) dispatch.add_kernel(op, nll_forward);
-  for (const char* op : {"aten::nll_loss_backward", "aten::nll_loss2d_backward"}) dispatch.add_kernel(op, nll_backward);
+  for (const char* op : {"aten::nll_loss_forward", "aten::nll_loss2d_forward"})
+    dispatch.add_kernel(op, nll_forward);
+  for (const char* op : {"aten::nll_loss_backward", "aten::nll_loss2d_backward"})
+    dispatch.add_kernel(op, nll_backward);
 }
 
 }  // namespace meshtorch

@@ -16,7 +16,8 @@
 namespace meshtorch {
 namespace {
 
-using Fill = std::function<void(const at::Tensor& local, const Shape& shape, const Box& box, RandomKey key)>;
+using Fill =
+    std::function<void(const at::Tensor& local, const Shape& shape, const Box& box, RandomKey key)>;
 
 RandomKey next_key(Runtime& runtime) {
   auto& state = runtime.random();
@@ -45,21 +46,33 @@ void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
   stack.emplace_back(self);
 }
 
-double number(const Frame& frame, std::size_t argument) { return frame.arguments[argument].toDouble(); }
+double number(const Frame& frame, std::size_t argument) {
+  return frame.arguments[argument].toDouble();
+}
 
 // random_: all values of the dtype that it can count to exactly, as libtorch documents it.
 std::int64_t default_limit(c10::ScalarType type) {
   switch (type) {
-    case at::kBool: return 2;
-    case at::kByte: return 256;
-    case at::kChar: return 128;
-    case at::kShort: return 1 << 15;
-    case at::kInt: return std::int64_t{1} << 31;
-    case at::kLong: return std::numeric_limits<std::int64_t>::max();
-    case at::kHalf: return (1 << 11) + 1;
-    case at::kBFloat16: return (1 << 8) + 1;
-    case at::kFloat: return (1 << 24) + 1;
-    default: return (std::int64_t{1} << 53) + 1;
+    case at::kBool:
+      return 2;
+    case at::kByte:
+      return 256;
+    case at::kChar:
+      return 128;
+    case at::kShort:
+      return 1 << 15;
+    case at::kInt:
+      return std::int64_t{1} << 31;
+    case at::kLong:
+      return std::numeric_limits<std::int64_t>::max();
+    case at::kHalf:
+      return (1 << 11) + 1;
+    case at::kBFloat16:
+      return (1 << 8) + 1;
+    case at::kFloat:
+      return (1 << 24) + 1;
+    default:
+      return (std::int64_t{1} << 53) + 1;
   }
 }
 
@@ -73,31 +86,36 @@ at::Tensor like(const Frame& frame) { return at::empty_like(frame.tensors[0]); }
 void install_in_place(Dispatch& dispatch) {
   dispatch.add_override("aten::uniform_", [](Frame& frame, torch::jit::Stack& stack) {
     const double from = number(frame, 1), to = number(frame, 2);
-    fill_in_place(frame, stack, [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
-      fill_uniform(local, shape, box, key, from, to);
-    });
+    fill_in_place(frame, stack,
+                  [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
+                    fill_uniform(local, shape, box, key, from, to);
+                  });
   });
   dispatch.add_override("aten::normal_", [](Frame& frame, torch::jit::Stack& stack) {
     const double mean = number(frame, 1), std = number(frame, 2);
-    fill_in_place(frame, stack, [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
-      fill_normal(local, shape, box, key, mean, std);
-    });
+    fill_in_place(frame, stack,
+                  [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
+                    fill_normal(local, shape, box, key, mean, std);
+                  });
   });
   dispatch.add_override("aten::bernoulli_.float", [](Frame& frame, torch::jit::Stack& stack) {
     const double p = number(frame, 1);
-    fill_in_place(frame, stack, [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
-      fill_bernoulli(local, shape, box, key, p);
-    });
+    fill_in_place(frame, stack,
+                  [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
+                    fill_bernoulli(local, shape, box, key, p);
+                  });
   });
   for (const char* name : {"aten::random_", "aten::random_.to", "aten::random_.from"}) {
     dispatch.add_override(name, [](Frame& frame, torch::jit::Stack& stack) {
       const int from = frame.info.argument("from"), to = frame.info.argument("to");
       const std::int64_t low = from < 0 ? 0 : frame.arguments[from].toInt();
-      const std::int64_t high = to < 0 || frame.arguments[to].isNone() ? default_limit(frame.tensors[0].scalar_type())
-                                                                      : frame.arguments[to].toInt();
-      fill_in_place(frame, stack, [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
-        fill_integers(local, shape, box, key, low, high);
-      });
+      const std::int64_t high = to < 0 || frame.arguments[to].isNone()
+                                    ? default_limit(frame.tensors[0].scalar_type())
+                                    : frame.arguments[to].toInt();
+      fill_in_place(frame, stack,
+                    [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
+                      fill_integers(local, shape, box, key, low, high);
+                    });
     });
   }
 }
@@ -111,7 +129,8 @@ void install_functional(Dispatch& dispatch) {
     finish(frame, stack, self);
   });
   dispatch.add_override("aten::bernoulli", [](Frame& frame, torch::jit::Stack& stack) {
-    finish(frame, stack, like(frame).uniform_().lt(frame.tensors[0]).to(frame.tensors[0].scalar_type()));
+    finish(frame, stack,
+           like(frame).uniform_().lt(frame.tensors[0]).to(frame.tensors[0].scalar_type()));
   });
   dispatch.add_override("aten::bernoulli.p", [](Frame& frame, torch::jit::Stack& stack) {
     finish(frame, stack, like(frame).bernoulli_(number(frame, 1)));
@@ -131,7 +150,9 @@ void install_functional(Dispatch& dispatch) {
   for (const char* name : {"aten::randint_like", "aten::randint_like.low_dtype"}) {
     dispatch.add_override(name, [typed_like](Frame& frame, torch::jit::Stack& stack) {
       const int low = frame.info.argument("low"), high = frame.info.argument("high");
-      finish(frame, stack, typed_like(frame).random_(low < 0 ? 0 : frame.arguments[low].toInt(), frame.arguments[high].toInt()));
+      finish(frame, stack,
+             typed_like(frame).random_(low < 0 ? 0 : frame.arguments[low].toInt(),
+                                       frame.arguments[high].toInt()));
     });
   }
   dispatch.add_override("aten::exponential_", [](Frame& frame, torch::jit::Stack& stack) {
@@ -152,7 +173,8 @@ void install_functional(Dispatch& dispatch) {
       mask.fill_(true);
       result = input.clone();
     }
-    stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
+    stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()),
+                stack.end());
     stack.emplace_back(std::move(result));
     stack.emplace_back(std::move(mask));
   });

@@ -19,10 +19,13 @@ class ShardedKernels : public testing::Test {
  protected:
   void SetUp() override { torch::manual_seed(3); }
 
-  at::Tensor put(const at::Tensor& x, const PartitionSpec& spec) { return device_put(x, {mesh, spec}); }
+  at::Tensor put(const at::Tensor& x, const PartitionSpec& spec) {
+    return device_put(x, {mesh, spec});
+  }
   static void expect_close(const at::Tensor& sharded, const at::Tensor& dense) {
     EXPECT_TRUE(full(sharded.detach()).allclose(dense.detach(), 1e-5, 1e-6, true))
-        << full(sharded.detach()) << "\nexpected\n" << dense;
+        << full(sharded.detach()) << "\nexpected\n"
+        << dense;
   }
 
   Runtime runtime{{.devices = 8, .warn_fallback = false}};
@@ -70,7 +73,8 @@ TEST_F(ShardedKernels, ABiasThatIsASumIsKeptWhereTheContractionIsEmpty) {
   const auto bias = torch::randn({5}), x = torch::randn({4, 3}), w = torch::randn({3, 5});
   const auto parts = put(torch::ones({8}), P("dp")).unsqueeze(1).mul(put(bias / 8, P())).sum(0);
   ASSERT_EQ(sharding_of(parts).spec, P().unreduced("dp"));
-  expect_close(torch::addmm(parts, put(x, P(whole, "dp")), put(w, P("dp"))), torch::addmm(bias, x, w));
+  expect_close(torch::addmm(parts, put(x, P(whole, "dp")), put(w, P("dp"))),
+               torch::addmm(bias, x, w));
 }
 
 TEST_F(ShardedKernels, AnEmbeddingGradientWhoseWidthWantsTheRowsAxis) {
@@ -121,7 +125,8 @@ TEST_F(ShardedKernels, LogSoftmaxOfAScalar) {
 TEST_F(ShardedKernels, ByteTargets) {
   const auto logits = torch::randn({8, 6});
   const auto targets = torch::randint(6, {8}, torch::kByte);
-  expect_close(at::nll_loss(put(logits, P("dp", "tp")), put(targets, P("dp"))), at::nll_loss(logits, targets));
+  expect_close(at::nll_loss(put(logits, P("dp", "tp")), put(targets, P("dp"))),
+               at::nll_loss(logits, targets));
 }
 
 }  // namespace

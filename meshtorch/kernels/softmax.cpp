@@ -25,7 +25,8 @@ AxisSet class_axes(const Layout& layout, std::size_t dim) {
 
 KernelResult run_as_is(const KernelCall& call) {
   KernelResult results(1);
-  for (std::size_t d = 0; d < call.devices(); ++d) results[0].push_back(call.run(call.stack(d))[0].toTensor());
+  for (std::size_t d = 0; d < call.devices(); ++d)
+    results[0].push_back(call.run(call.stack(d))[0].toTensor());
   return results;
 }
 
@@ -45,10 +46,12 @@ KernelResult log_softmax(KernelCall& call) {
   Shards peaks, sums;
   for (const at::Tensor& local : x) peaks.push_back(maximum(local, d_dim));
   peaks = call.all_reduce(axes, peaks, Reduction::max);
-  for (std::size_t d = 0; d < x.size(); ++d) sums.push_back(at::sub(x[d], peaks[d]).exp_().sum(d_dim, true));
+  for (std::size_t d = 0; d < x.size(); ++d)
+    sums.push_back(at::sub(x[d], peaks[d]).exp_().sum(d_dim, true));
   sums = call.all_reduce(axes, sums);
   KernelResult results(1);
-  for (std::size_t d = 0; d < x.size(); ++d) results[0].push_back(at::sub(x[d], sums[d].log().add_(peaks[d])));
+  for (std::size_t d = 0; d < x.size(); ++d)
+    results[0].push_back(at::sub(x[d], sums[d].log().add_(peaks[d])));
   return results;
 }
 
@@ -59,7 +62,8 @@ KernelResult log_softmax_backward(KernelCall& call) {
   const AxisSet axes = class_axes(call.placement.operands[1], dim);
   if (axes.empty() || call.mesh.shards(axes) == 1) return run_as_is(call);
   Shards sums;
-  for (const at::Tensor& local : gradient) sums.push_back(local.sum(static_cast<std::int64_t>(dim), true));
+  for (const at::Tensor& local : gradient)
+    sums.push_back(local.sum(static_cast<std::int64_t>(dim), true));
   sums = call.all_reduce(axes, sums);
   KernelResult results(1);
   for (std::size_t d = 0; d < output.size(); ++d) {

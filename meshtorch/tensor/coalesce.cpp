@@ -17,7 +17,8 @@ namespace {
 bool coalesces(const Mesh& mesh, const Shape& shape, const Step& step) {
   const std::int64_t n = mesh.shards(step.axes);
   switch (step.kind) {
-    case StepKind::all_reduce: return true;
+    case StepKind::all_reduce:
+      return true;
     case StepKind::all_gather:
     case StepKind::reduce_scatter: {
       const auto dim = static_cast<std::size_t>(std::max(step.from_dim, step.to_dim));
@@ -25,7 +26,8 @@ bool coalesces(const Mesh& mesh, const Shape& shape, const Step& step) {
       const std::int64_t cut = mesh.shards(whole.dims[dim]) * n;
       return shape[dim] % cut == 0;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 
@@ -49,7 +51,8 @@ at::Tensor joined(const at::Tensor& flat, Shape piece, std::int64_t dim) {
   return flat.reshape(stacked).movedim(0, dim).reshape(piece);
 }
 
-void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step*>& steps, Bucket& bucket) {
+void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step*>& steps,
+                Bucket& bucket) {
   Communicator& comm = Runtime::current().communicator();
   const std::int64_t n = mesh.shards(step.axes);
   const std::size_t devices = bucket[0]->locals.size();
@@ -65,20 +68,28 @@ void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step
   }
   Shards results;
   switch (step.kind) {
-    case StepKind::all_reduce: results = comm.all_reduce(mesh, step.axes, flats); break;
-    case StepKind::all_gather: results = comm.all_gather(mesh, step.axes, flats, 0); break;
-    default: results = comm.reduce_scatter(mesh, step.axes, flats, 0); break;
+    case StepKind::all_reduce:
+      results = comm.all_reduce(mesh, step.axes, flats);
+      break;
+    case StepKind::all_gather:
+      results = comm.all_gather(mesh, step.axes, flats, 0);
+      break;
+    default:
+      results = comm.reduce_scatter(mesh, step.axes, flats, 0);
+      break;
   }
   for (std::size_t d = 0; d < devices; ++d) {
     flats[d].reset();
     std::int64_t offset = 0;
     for (std::size_t i = 0; i < bucket.size(); ++i) {
       Shape local = bucket[i]->locals[d].sizes().vec();
-      if (step.kind == StepKind::reduce_scatter) local[static_cast<std::size_t>(steps[i]->to_dim)] /= n;
+      if (step.kind == StepKind::reduce_scatter)
+        local[static_cast<std::size_t>(steps[i]->to_dim)] /= n;
       const std::int64_t size = numel(local);
       const at::Tensor flat = results[d].narrow(1, offset, size);
-      bucket[i]->locals[d] =
-          step.kind == StepKind::all_gather ? joined(flat, local, steps[i]->from_dim) : flat.reshape(local);
+      bucket[i]->locals[d] = step.kind == StepKind::all_gather
+                                 ? joined(flat, local, steps[i]->from_dim)
+                                 : flat.reshape(local);
       offset += size;
     }
   }
@@ -100,9 +111,11 @@ void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& c
     std::map<Key, std::vector<std::size_t>> ready;
     for (std::size_t i = 0; i < moves.size(); ++i) {
       // What cannot share a buffer runs alone, at once.
-      while (next[i] < plans[i]->steps.size() && !coalesces(mesh, moves[i].shape, plans[i]->steps[next[i]])) {
+      while (next[i] < plans[i]->steps.size() &&
+             !coalesces(mesh, moves[i].shape, plans[i]->steps[next[i]])) {
         const Step& step = plans[i]->steps[next[i]++];
-        moves[i].locals = redistribute(mesh, moves[i].shape, step.before, step.after, moves[i].locals, cause);
+        moves[i].locals =
+            redistribute(mesh, moves[i].shape, step.before, step.after, moves[i].locals, cause);
       }
       if (next[i] == plans[i]->steps.size()) continue;
       const Step& step = plans[i]->steps[next[i]];

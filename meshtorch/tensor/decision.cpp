@@ -30,12 +30,15 @@ OpCall op_call(const Frame& frame) {
   OpCall call;
   call.name = frame.info.base;
   for (const auto& tensor : frame.tensors) {
-    call.operands.push_back(tensor.defined() ? std::optional<Shape>(tensor.sizes().vec()) : std::nullopt);
+    call.operands.push_back(tensor.defined() ? std::optional<Shape>(tensor.sizes().vec())
+                                             : std::nullopt);
   }
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     const ArgumentInfo& info = frame.info.arguments[i];
-    Argument argument{.name = info.name, .operands = frame.argument_operands[i],
-                      .is_tensor = info.kind != ArgumentKind::attribute, .value = {}};
+    Argument argument{.name = info.name,
+                      .operands = frame.argument_operands[i],
+                      .is_tensor = info.kind != ArgumentKind::attribute,
+                      .value = {}};
     if (!argument.is_tensor && !info.ignored) argument.value = attribute_of(frame.arguments[i]);
     call.arguments.push_back(std::move(argument));
   }
@@ -76,15 +79,17 @@ void decide_by_rule(Decision& decision, const Frame& frame) {
     const auto pinned = written_operand(frame);
     std::optional<Placement> placement;
     if (pinned) placement = propagate(decision.rule, frame.mesh, operands, {.pinned = pinned});
-    decision.run = placement ? Decision::Run::local
-                             : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
+    decision.run = placement
+                       ? Decision::Run::local
+                       : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
     if (placement) decision.placement = *std::move(placement);
     return;
   }
   decision.placement = *propagate(decision.rule, frame.mesh, operands);
 }
 
-void adapt_sizes(Decision& decision, const Frame& frame, const std::vector<std::int64_t>& positions) {
+void adapt_sizes(Decision& decision, const Frame& frame,
+                 const std::vector<std::int64_t>& positions) {
   decision.sizes.resize(positions.size());
   for (const SizeArgument& size : decision.rule.sizes) {
     Shape global;
@@ -93,7 +98,8 @@ void adapt_sizes(Decision& decision, const Frame& frame, const std::vector<std::
       layout = &decision.placement.outputs[static_cast<std::size_t>(size.output)];
       for (const DimFactors& dim : decision.rule.outputs[static_cast<std::size_t>(size.output)]) {
         std::int64_t extent = 1;
-        for (const int factor : dim) extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
+        for (const int factor : dim)
+          extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
         global.push_back(extent);
       }
     } else {
@@ -111,14 +117,16 @@ void adapt_sizes(Decision& decision, const Frame& frame, const std::vector<std::
 
 // A device whose shard of some operand is empty may run nothing, unless a joint operand (a bias, a
 // destination) still has a part there: then the op itself runs, on a contraction over nothing.
-void find_empty(Decision& decision, const Frame& frame, const std::vector<std::int64_t>& positions) {
+void find_empty(Decision& decision, const Frame& frame,
+                const std::vector<std::int64_t>& positions) {
   decision.skip.assign(positions.size(), false);
   if (frame.info.kind == OpKind::factory) return;
   for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
     if (!frame.tensors[i].defined() || frame.tensors[i].numel() == 0) continue;
     const Shape shape = frame.tensors[i].sizes().vec();
     for (std::size_t d = 0; d < positions.size(); ++d) {
-      const Shape local = shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
+      const Shape local =
+          shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
       if (numel(local) == 0) decision.skip[d] = true;
     }
   }
@@ -126,7 +134,8 @@ void find_empty(Decision& decision, const Frame& frame, const std::vector<std::i
     if (!decision.rule.joint[i] || !frame.tensors[i].defined()) continue;
     const Shape shape = frame.tensors[i].sizes().vec();
     for (std::size_t d = 0; d < positions.size(); ++d) {
-      const Shape local = shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
+      const Shape local =
+          shard_shape(frame.mesh, shape, decision.placement.operands[i], positions[d]);
       if (numel(local) > 0) decision.skip[d] = false;
     }
   }
@@ -143,17 +152,22 @@ void decide_gather(Decision& decision, const Frame& frame) {
 // A boolean index selects as many elements as it has ones: no rule can know how many.
 bool has_boolean_index(const Frame& frame) {
   const int indices = frame.info.argument("indices");
-  if (indices < 0 || frame.info.arguments[static_cast<std::size_t>(indices)].kind != ArgumentKind::tensor_list) return false;
+  if (indices < 0 ||
+      frame.info.arguments[static_cast<std::size_t>(indices)].kind != ArgumentKind::tensor_list)
+    return false;
   for (const int operand : frame.argument_operands[static_cast<std::size_t>(indices)]) {
     const at::Tensor& index = frame.tensors[static_cast<std::size_t>(operand)];
-    if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte)) return true;
+    if (index.defined() && (index.scalar_type() == at::kBool || index.scalar_type() == at::kByte))
+      return true;
   }
   return false;
 }
 
 // A random op run on each device by itself would give replicas different numbers: what has no override
 // draws once. (Attention is tagged random for a dropout that its CPU form does not have.)
-bool draws(const OpInfo& info) { return info.random && info.name.rfind("aten::_scaled_dot_product", 0) != 0; }
+bool draws(const OpInfo& info) {
+  return info.random && info.name.rfind("aten::_scaled_dot_product", 0) != 0;
+}
 
 std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
   auto decision = std::make_unique<Decision>();
@@ -195,9 +209,11 @@ void append_tensor(std::vector<std::uint64_t>& key, const Frame& frame, std::siz
     return;
   }
   const ShardedView* view = frame.views[i];
-  const std::uint64_t unreduced = view == nullptr || frame.info.kind == OpKind::factory ? 0 : view->unreduced().bits();
+  const std::uint64_t unreduced =
+      view == nullptr || frame.info.kind == OpKind::factory ? 0 : view->unreduced().bits();
   key.push_back(static_cast<std::uint64_t>(tensor.scalar_type()) << 32 |
-                static_cast<std::uint64_t>(tensor.dim()) << 16 | unreduced << 1 | (view != nullptr));
+                static_cast<std::uint64_t>(tensor.dim()) << 16 | unreduced << 1 |
+                (view != nullptr));
   for (const std::int64_t size : tensor.sizes()) key.push_back(static_cast<std::uint64_t>(size));
   if (view == nullptr) return;
   for (const AxisList& axes : view->dims()) key.push_back(axes.packed());
@@ -211,7 +227,8 @@ void append_attribute(std::vector<std::uint64_t>& key, const c10::IValue& value)
   } else if (value.isIntList()) {
     const auto list = value.toIntList();
     key.push_back(list.size());
-    for (std::size_t i = 0; i < list.size(); ++i) key.push_back(static_cast<std::uint64_t>(list.get(i)));
+    for (std::size_t i = 0; i < list.size(); ++i)
+      key.push_back(static_cast<std::uint64_t>(list.get(i)));
   } else if (value.isBoolList()) {
     std::uint64_t bits = 1;
     for (const bool bit : value.toBoolList()) bits = bits << 1 | bit;
@@ -240,7 +257,8 @@ Frame::Frame(const OpInfo& op_info, const c10::IValue* op_arguments)
       if (value.isTensorList()) {
         for (const at::Tensor& tensor : value.toTensorVector()) add(i, tensor);
       } else {
-        for (const auto& tensor : value.toOptionalTensorVector()) add(i, tensor.value_or(at::Tensor()));
+        for (const auto& tensor : value.toOptionalTensorVector())
+          add(i, tensor.value_or(at::Tensor()));
       }
     }
   }
@@ -303,7 +321,8 @@ const Decision& DecisionCache::find(Runtime& runtime, const Frame& frame) {
       continue;
     }
     key.push_back(frame.argument_operands[i].size());
-    for (const int operand : frame.argument_operands[i]) append_tensor(key, frame, static_cast<std::size_t>(operand));
+    for (const int operand : frame.argument_operands[i])
+      append_tensor(key, frame, static_cast<std::size_t>(operand));
   }
   auto found = decisions_.find(key);
   if (found == decisions_.end()) {

@@ -21,8 +21,8 @@ struct Frame {
   const c10::IValue* arguments;
   Mesh mesh;
   std::vector<at::Tensor> tensors;
-  std::vector<ShardedView*> views;                   // null: plain or undefined
-  std::vector<std::vector<int>> argument_operands;   // per argument
+  std::vector<ShardedView*> views;                  // null: plain or undefined
+  std::vector<std::vector<int>> argument_operands;  // per argument
 
   Frame(const OpInfo& info, const c10::IValue* arguments);
 
@@ -30,7 +30,7 @@ struct Frame {
   void find_mesh();
   Layout layout(std::size_t operand) const;  // of a plain one: replicated
   std::string operand_name(std::size_t operand) const;
-  std::string layouts() const;               // "self P(dp), other P()"
+  std::string layouts() const;  // "self P(dp), other P()"
 };
 
 struct Decision {
@@ -44,8 +44,8 @@ struct Decision {
   std::vector<std::shared_ptr<const DimAxes>> output_dims;
   // Per device: arguments that spell a global size, with this device's value.
   std::vector<std::vector<std::pair<int, c10::IValue>>> sizes;
-  std::vector<bool> skip;      // devices whose shard is empty: results are zeros
-  std::string rule_error;      // the rule did not bind: a bad call, or a bad rule
+  std::vector<bool> skip;  // devices whose shard is empty: results are zeros
+  std::string rule_error;  // the rule did not bind: a bad call, or a bad rule
   const Kernel* kernel = nullptr;
 };
 

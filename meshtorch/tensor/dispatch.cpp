@@ -14,7 +14,8 @@ class ForeignOps final : public c10::OperatorKernel {
  public:
   explicit ForeignOps(Dispatch& dispatch) : dispatch_(dispatch) {}
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                  torch::jit::Stack* stack) {
     auto& kernel = kernels_[toString(op.operator_name())];
     if (!kernel) kernel = std::make_unique<ShardedOp>(dispatch_);
     (*kernel)(op, keys, stack);
@@ -26,7 +27,9 @@ class ForeignOps final : public c10::OperatorKernel {
 };
 
 // Ops whose composite form is the better one: a foreach op is a loop over its base op.
-bool keeps_composite(const c10::OperatorName& name) { return name.name.rfind("aten::_foreach_", 0) == 0; }
+bool keeps_composite(const c10::OperatorName& name) {
+  return name.name.rfind("aten::_foreach_", 0) == 0;
+}
 
 }  // namespace
 
@@ -34,7 +37,8 @@ Dispatch::Dispatch(Runtime& runtime)
     : runtime_(runtime),
       library_(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse3, __FILE__, __LINE__),
       fallback_(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse3, __FILE__, __LINE__),
-      autograd_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse3, __FILE__, __LINE__) {
+      autograd_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse3, __FILE__,
+                __LINE__) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0 || keeps_composite(name)) continue;
@@ -50,13 +54,17 @@ Dispatch::~Dispatch() = default;
 
 void Dispatch::add_kernel(const std::string& op, Kernel kernel) {
   if (!kernels_.emplace(op, std::move(kernel)).second) {
-    fail({.op = "add_kernel", .where = op, .what = "has a kernel already", .remedy = "add one kernel per op"});
+    fail({.op = "add_kernel",
+          .where = op,
+          .what = "has a kernel already",
+          .remedy = "add one kernel per op"});
   }
 }
 
 void Dispatch::add_override(const std::string& op, Override run) {
   if (!overrides_.emplace(op, std::move(run)).second) {
-    fail({.op = "add_override", .where = op, .what = "has one already", .remedy = "add one per op"});
+    fail(
+        {.op = "add_override", .where = op, .what = "has one already", .remedy = "add one per op"});
   }
 }
 

@@ -35,7 +35,8 @@ class Findings : public testing::Test {
   void expect_value(const at::Tensor& x, const at::Tensor& dense) {
     ASSERT_TRUE(is_sharded(x));
     ASSERT_EQ(x.sizes(), dense.sizes());
-    EXPECT_TRUE(torch::allclose(full(x), dense, 1e-5, 1e-6)) << full(x) << dense << sharding_of(x).spec;
+    EXPECT_TRUE(torch::allclose(full(x), dense, 1e-5, 1e-6))
+        << full(x) << dense << sharding_of(x).spec;
     if (!sharding_of(x).spec.unreduced_axes().empty()) return;
     for (const Shard& shard : addressable_shards(x)) {
       at::Tensor slice = dense;
@@ -46,14 +47,17 @@ class Findings : public testing::Test {
     }
   }
 
-  std::int64_t collectives() { return static_cast<std::int64_t>(runtime.ledger().entries().size()); }
+  std::int64_t collectives() {
+    return static_cast<std::int64_t>(runtime.ledger().entries().size());
+  }
 
   Runtime runtime{{.devices = 8, .warn_fallback = false}};
   Mesh grid = runtime.make_mesh({{"dp", 2}, {"tp", 2}});
 };
 
 const std::vector<P>& every_spec() {
-  static const std::vector<P> specs{P(), P("dp"), P(whole, "tp"), P("tp", "dp"), P().unreduced("dp"), P("tp").unreduced("dp")};
+  static const std::vector<P> specs{
+      P(), P("dp"), P(whole, "tp"), P("tp", "dp"), P().unreduced("dp"), P("tp").unreduced("dp")};
   return specs;
 }
 
@@ -194,7 +198,8 @@ TEST_F(Findings, MutationReachesTheTensor) {
   const auto mask = torch::randn({4, 6}) > 0;
   const std::vector<std::pair<const char*, std::function<void(at::Tensor)>>> programs{
       {"clamp_", [](at::Tensor x) { x.clamp_(-0.5, 0.5); }},
-      {"masked_fill_", [&](at::Tensor x) { x.masked_fill_(is_sharded(x) ? put(mask, P("dp")) : mask, 7); }},
+      {"masked_fill_",
+       [&](at::Tensor x) { x.masked_fill_(is_sharded(x) ? put(mask, P("dp")) : mask, 7); }},
       {"masked_fill_ plain", [&](at::Tensor x) { x.masked_fill_(mask, 7); }},
       {"exp_", [](at::Tensor x) { x.exp_(); }},
       {"add_ scalar", [](at::Tensor x) { x.add_(3); }},
@@ -204,22 +209,50 @@ TEST_F(Findings, MutationReachesTheTensor) {
       {"copy_", [&](at::Tensor x) { x.copy_(mask); }},
       {"copy_ row", [&](at::Tensor x) { x.copy_(value[0]); }},
       {"sort out of place, back", [](at::Tensor x) { x.copy_(std::get<0>(x.sort(0))); }},
-      {"index_fill_", [](at::Tensor x) { x.index_fill_(0, torch::tensor({1, 3}), 9); }},
-      {"index_add_", [](at::Tensor x) { x.index_add_(1, torch::tensor({1, 1}), torch::ones({4, 2})); }},
-      {"index_put_", [](at::Tensor x) { x.index_put_({torch::tensor({0, 2})}, torch::ones({6})); }},
+      {"index_fill_",
+       [](at::Tensor x) {
+         x.index_fill_(0, torch::tensor({1, 3}), 9);
+       }},
+      {"index_add_",
+       [](at::Tensor x) {
+         x.index_add_(1, torch::tensor({1, 1}), torch::ones({4, 2}));
+       }},
+      {"index_put_",
+       [](at::Tensor x) {
+         x.index_put_({torch::tensor({0, 2})}, torch::ones({6}));
+       }},
       {"index_put_ mask", [&](at::Tensor x) { x.index_put_({mask}, torch::tensor(5.0f)); }},
-      {"scatter_", [](at::Tensor x) { x.scatter_(1, torch::tensor({{0, 1}, {2, 3}}), 4); }},
-      {"masked_scatter_", [&](at::Tensor x) { x.masked_scatter_(mask, torch::arange(24).to(torch::kFloat)); }},
+      {"scatter_",
+       [](at::Tensor x) {
+         x.scatter_(1, torch::tensor({{0, 1}, {2, 3}}), 4);
+       }},
+      {"masked_scatter_",
+       [&](at::Tensor x) { x.masked_scatter_(mask, torch::arange(24).to(torch::kFloat)); }},
       {"tril_", [](at::Tensor x) { x.tril_(); }},
       {"cumsum_", [](at::Tensor x) { x.cumsum_(0); }},
       {"erfinv_ and nan_to_num_", [](at::Tensor x) { x.erfinv_().nan_to_num_(); }},
-      {"lerp_", [&](at::Tensor x) { x.lerp_(torch::ones({4, 6}), 0.25); }},
-      {"addcmul_", [&](at::Tensor x) { x.addcmul_(torch::ones({4, 6}), torch::full({6}, 2.0), 0.5); }},
-      {"addmm_", [&](at::Tensor x) { x.addmm_(torch::ones({4, 3}), torch::ones({3, 6}), 0.5, 2); }},
+      {"lerp_",
+       [&](at::Tensor x) {
+         x.lerp_(torch::ones({4, 6}), 0.25);
+       }},
+      {"addcmul_",
+       [&](at::Tensor x) {
+         x.addcmul_(torch::ones({4, 6}), torch::full({6}, 2.0), 0.5);
+       }},
+      {"addmm_",
+       [&](at::Tensor x) {
+         x.addmm_(torch::ones({4, 3}), torch::ones({3, 6}), 0.5, 2);
+       }},
       {"renorm_", [](at::Tensor x) { x.renorm_(2, 0, 1); }},
       {"floor_divide_", [](at::Tensor x) { x.floor_divide_(0.3); }},
-      {"put_", [](at::Tensor x) { x.put_(torch::tensor({1, 7}), torch::tensor({5.0f, 6.0f})); }},
-      {"foreach", [](at::Tensor x) { at::_foreach_mul_({x, x}, 2.0); }},
+      {"put_",
+       [](at::Tensor x) {
+         x.put_(torch::tensor({1, 7}), torch::tensor({5.0f, 6.0f}));
+       }},
+      {"foreach",
+       [](at::Tensor x) {
+         at::_foreach_mul_({x, x}, 2.0);
+       }},
   };
   for (const P& spec : every_spec()) {
     for (const auto& [name, program] : programs) {
@@ -239,11 +272,14 @@ TEST_F(Findings, MutationReachesTheTensor) {
 TEST_F(Findings, WritingThroughAViewThatHadToCommunicateIsAnError) {
   auto x = put(torch::randn({6, 4}), P(whole, "tp"));
   auto flat = x.view({24});  // dim 1 is the minor one
-  EXPECT_THAT(message([&] { flat.add_(1); }),
-              AllOf(HasSubstr("[aten::add_.Scalar] self: writes through a view that had to communicate (aten::view)"),
-                    HasSubstr("; reshard the base first so that the view is local, or clone() the view")));
+  EXPECT_THAT(
+      message([&] { flat.add_(1); }),
+      AllOf(HasSubstr("[aten::add_.Scalar] self: writes through a view that had to communicate "
+                      "(aten::view)"),
+            HasSubstr("; reshard the base first so that the view is local, or clone() the view")));
   EXPECT_THAT(message([&] { x.zero_(); }),
-              HasSubstr("[aten::zero_] self: writes to the base of a view that had to communicate (aten::view) and is "
+              HasSubstr("[aten::zero_] self: writes to the base of a view that had to communicate "
+                        "(aten::view) and is "
                         "still alive"));
   EXPECT_THAT(message([&] { x[0].fill_(1); }), HasSubstr("is still alive"));
   EXPECT_THAT(message([&] { x.normal_(); }), HasSubstr("is still alive"));
@@ -257,12 +293,13 @@ TEST_F(Findings, WritingThroughAViewThatHadToCommunicateIsAnError) {
 TEST_F(Findings, MetadataInPlace) {
   const auto value = torch::randn({4, 1, 6});
   const std::vector<std::function<void(at::Tensor&)>> programs{
-      [](at::Tensor& x) { x.squeeze_(); },          [](at::Tensor& x) { x.squeeze_(1); },
-      [](at::Tensor& x) { x.unsqueeze_(0); },       [](at::Tensor& x) { x.transpose_(0, 2); },
-      [](at::Tensor& x) { x.squeeze_(1).t_(); },    [](at::Tensor& x) { x.swapaxes_(0, 1); },
-      [](at::Tensor& x) { x.resize_({4, 1, 6}); },  [](at::Tensor& x) { x.swapdims_(1, 2); },
+      [](at::Tensor& x) { x.squeeze_(); },         [](at::Tensor& x) { x.squeeze_(1); },
+      [](at::Tensor& x) { x.unsqueeze_(0); },      [](at::Tensor& x) { x.transpose_(0, 2); },
+      [](at::Tensor& x) { x.squeeze_(1).t_(); },   [](at::Tensor& x) { x.swapaxes_(0, 1); },
+      [](at::Tensor& x) { x.resize_({4, 1, 6}); }, [](at::Tensor& x) { x.swapdims_(1, 2); },
       [](at::Tensor& x) { x.detach_(); }};
-  for (const P& spec : {P(), P("dp"), P(whole, whole, "tp"), P("dp", whole, "tp"), P("tp").unreduced("dp")}) {
+  for (const P& spec :
+       {P(), P("dp"), P(whole, whole, "tp"), P("dp", whole, "tp"), P("tp").unreduced("dp")}) {
     for (std::size_t i = 0; i < programs.size(); ++i) {
       SCOPED_TRACE(spec.to_string() + " " + std::to_string(i));
       auto dense = value.clone();
@@ -278,7 +315,10 @@ TEST_F(Findings, MetadataInPlace) {
     }
   }
   auto x = put(value, P("dp"));
-  EXPECT_THAT(message([&] { x.resize_({2, 2}); }), HasSubstr("[aten::resize_] self: a sharded tensor P(dp)"));
+  EXPECT_THAT(message([&] {
+                x.resize_({2, 2});
+              }),
+              HasSubstr("[aten::resize_] self: a sharded tensor P(dp)"));
 }
 
 TEST_F(Findings, OutArgumentsThatResize) {
@@ -427,7 +467,8 @@ TEST_F(Findings, StrictModeRefusesAPlainDestination) {
   mode_scope strict(Mode::strict);
   auto total = torch::zeros({});
   EXPECT_THAT(message([&] { total += put(torch::ones({4}), P("dp")).sum(); }),
-              AllOf(HasSubstr("[aten::add_.Tensor] self: strict mode: a plain tensor is written with a sharded operand"),
+              AllOf(HasSubstr("[aten::add_.Tensor] self: strict mode: a plain tensor is written "
+                              "with a sharded operand"),
                     HasSubstr("; device_put or replicate it first")));
   EXPECT_FALSE(is_sharded(total));
 }
@@ -444,7 +485,8 @@ TEST_F(Findings, HostOutputsStayPlain) {
     EXPECT_TRUE(torch::equal(packed.batch_sizes(), dense.batch_sizes()));
     expect_value(packed.data(), dense.data());
     const auto padded = torch::nn::utils::rnn::pad_packed_sequence(packed);
-    EXPECT_TRUE(torch::equal(full(std::get<0>(padded)), std::get<0>(torch::nn::utils::rnn::pad_packed_sequence(dense))));
+    EXPECT_TRUE(torch::equal(full(std::get<0>(padded)),
+                             std::get<0>(torch::nn::utils::rnn::pad_packed_sequence(dense))));
   }
 }
 
@@ -452,12 +494,14 @@ TEST_F(Findings, CompositesThatReadTheHost) {
   const auto value = torch::randn({6, 4});
   for (const P& spec : {P(), P("dp"), P(whole, "tp")}) {
     const auto x = put(value, spec);
-    expect_value(x.quantile(torch::tensor({0.25, 0.5}), 0), value.quantile(torch::tensor({0.25, 0.5}), 0));
+    expect_value(x.quantile(torch::tensor({0.25, 0.5}), 0),
+                 value.quantile(torch::tensor({0.25, 0.5}), 0));
     const auto pieces = x.tensor_split(torch::tensor({2, 3}), 0);
     ASSERT_EQ(pieces.size(), 3u);
     expect_value(pieces[2], value.slice(0, 3));
     expect_value(x.quantile(0.5), value.quantile(0.5));
-    expect_value(x.nanquantile(put(torch::tensor({0.1, 0.9}), P()), 1), value.nanquantile(torch::tensor({0.1, 0.9}), 1));
+    expect_value(x.nanquantile(put(torch::tensor({0.1, 0.9}), P()), 1),
+                 value.nanquantile(torch::tensor({0.1, 0.9}), 1));
     expect_value(x.tensor_split(put(torch::tensor({2, 3}), P("dp")), 0)[0], value.slice(0, 0, 2));
     expect_value(torch::histc(x, 4, -1, 1), torch::histc(value, 4, -1, 1));
     expect_value(std::get<0>(torch::unique_dim(x, 0)), std::get<0>(torch::unique_dim(value, 0)));
@@ -496,7 +540,8 @@ TEST_F(Findings, EmptyShards) {
     expect_value(x.t().mm(x), value.t().mm(value));
     expect_value(x.flatten(), value.flatten());
     expect_value(x.norm(), value.norm());
-    expect_value(x.unsqueeze(1).expand({rows, 2, 4}).contiguous(), value.unsqueeze(1).expand({rows, 2, 4}));
+    expect_value(x.unsqueeze(1).expand({rows, 2, 4}).contiguous(),
+                 value.unsqueeze(1).expand({rows, 2, 4}));
   }
 }
 
@@ -519,11 +564,12 @@ TEST_F(Findings, StrictModeNamesTheOpAndBothLayouts) {
   const auto unknown = put(torch::randn({4, 4}), P("dp"));
   mode_scope strict(Mode::strict);
   EXPECT_THAT(message([&] { x.softmax(0); }),
-              AllOf(HasSubstr("[aten::_softmax] self: strict mode: needs an implied all_to_all over dp from P(dp) to P(-, dp)"),
+              AllOf(HasSubstr("[aten::_softmax] self: strict mode: needs an implied all_to_all "
+                              "over dp from P(dp) to P(-, dp)"),
                     HasSubstr("; reshard the operand explicitly, or run in mode automatic")));
   EXPECT_THAT(message([&] { unknown.inverse(); }),
-              AllOf(HasSubstr("strict mode: the op has no rule, its operands would be gathered"), HasSubstr("P(dp)"),
-                    HasSubstr("Runtime::rules().add")));
+              AllOf(HasSubstr("strict mode: the op has no rule, its operands would be gathered"),
+                    HasSubstr("P(dp)"), HasSubstr("Runtime::rules().add")));
   // What is asked for, and what is an algorithm's own sum, is no surprise.
   full(x);
   reshard(x, P());
@@ -543,12 +589,19 @@ TEST_F(Findings, IndicesAndTargetsOutOfRange) {
   for (const std::int64_t bad : {-1, 4}) {
     const auto ids = torch::tensor({0, 1, 2, static_cast<int>(bad)}, torch::kLong);
     for (const P& spec : {P(), P("tp"), P("dp", "tp")}) {
-      EXPECT_NE(message([&] { torch::embedding(put(table, spec), put(ids, P("dp"))); }), "") << spec << bad;
-      EXPECT_NE(message([&] { torch::nn::functional::cross_entropy(put(table, spec), put(ids, P("dp"))); }), "") << spec << bad;
+      EXPECT_NE(message([&] { torch::embedding(put(table, spec), put(ids, P("dp"))); }), "")
+          << spec << bad;
+      EXPECT_NE(message([&] {
+                  torch::nn::functional::cross_entropy(put(table, spec), put(ids, P("dp")));
+                }),
+                "")
+          << spec << bad;
     }
     EXPECT_THAT(message([&] { torch::embedding(put(table, P("tp")), put(ids, P())); }),
                 HasSubstr(text("[aten::embedding] indices: has row ", bad, ", expected 0 to 3; ")));
-    EXPECT_THAT(message([&] { torch::nn::functional::cross_entropy(put(table, P(whole, "tp")), put(ids, P())); }),
+    EXPECT_THAT(message([&] {
+                  torch::nn::functional::cross_entropy(put(table, P(whole, "tp")), put(ids, P()));
+                }),
                 HasSubstr(text("target: has class ", bad, ", expected 0 to 3; ")));
   }
 }

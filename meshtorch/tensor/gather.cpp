@@ -9,7 +9,7 @@
 namespace meshtorch {
 
 void ShardedOp::run_gather(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
-                torch::jit::Stack& stack) {
+                           torch::jit::Stack& stack) {
   const bool moves = needs_moving(frame, decision);
   if (moves) report(frame, decision);
   const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
@@ -17,8 +17,18 @@ void ShardedOp::run_gather(const c10::OperatorHandle& op, Frame& frame, const De
   if (info_->name.rfind("aten::as_strided", 0) == 0) restride(frame, locals[0]);
   const OpRule no_rule;
   const std::vector<Shape> no_shapes;
-  KernelCall call{op, *info_, frame.mesh, no_rule, decision.placement, positions, frame.tensors,
-                  no_shapes, locals, frame.arguments, decision.sizes, frame.argument_operands};
+  KernelCall call{op,
+                  *info_,
+                  frame.mesh,
+                  no_rule,
+                  decision.placement,
+                  positions,
+                  frame.tensors,
+                  no_shapes,
+                  locals,
+                  frame.arguments,
+                  decision.sizes,
+                  frame.argument_operands};
   Results results;
   for (std::size_t d = 0; d < positions.size(); ++d) {
     if (info_->random && d > 0) {
@@ -41,7 +51,8 @@ void ShardedOp::restride(const Frame& frame, Shards& gathered) {
   const at::Tensor& self = frame.tensors[0];
   if (frame.views[0] == nullptr || gathered[0].is_same(frame.views[0]->locals()[0])) return;
   if (!self.is_non_overlapping_and_dense()) {
-    fail({.op = info_->name, .where = "self",
+    fail({.op = info_->name,
+          .where = "self",
           .what = "reads the memory beside a view, which " + describe(self) + " has not",
           .remedy = "use narrow, select or view, or reshard it to P() first"});
   }
@@ -59,16 +70,21 @@ bool ShardedOp::needs_moving(const Frame& frame, const Decision& decision) {
 
 void ShardedOp::report(const Frame& frame, const Decision& decision) {
   // A scalar's value is read by whoever needs it: that is no op to write a rule for.
-  if (info_->name == "aten::_local_scalar_dense" || info_->name == "aten::equal" || !decision.rule_error.empty()) return;
+  if (info_->name == "aten::_local_scalar_dense" || info_->name == "aten::equal" ||
+      !decision.rule_error.empty())
+    return;
   if (dispatch_.runtime().mode() == Mode::strict) {
-    fail({.op = info_->name, .where = frame.layouts(),
+    fail({.op = info_->name,
+          .where = frame.layouts(),
           .what = "strict mode: the op has no rule, its operands would be gathered",
-          .remedy = "reshard them to P() explicitly, add a rule with Runtime::rules().add, or run in mode automatic"});
+          .remedy = "reshard them to P() explicitly, add a rule with Runtime::rules().add, or run "
+                    "in mode automatic"});
   }
   dispatch_.runtime().report_fallback(info_->name, frame.layouts());
 }
 
-void ShardedOp::repeat_first(const Frame& frame, const std::vector<Shards>& locals, Results& results, std::size_t d) {
+void ShardedOp::repeat_first(const Frame& frame, const std::vector<Shards>& locals,
+                             Results& results, std::size_t d) {
   for (Shards& shards : results.tensors) {
     if (shards[0].defined()) shards[d] = shards[0].clone();
   }
@@ -79,8 +95,9 @@ void ShardedOp::bring_back(const Frame& frame, std::size_t operand, const Shards
   ShardedView& view = *frame.views[operand];
   if (whole[0].is_same(view.locals()[0])) return;
   const Shape shape = frame.tensors[operand].sizes().vec();
-  const Shards back = redistribute(frame.mesh, shape, Layout::replicated(static_cast<std::int64_t>(shape.size())),
-                                   view.layout(), whole, {info_->name, Origin::implied, frame.operand_name(operand)});
+  const Shards back = redistribute(
+      frame.mesh, shape, Layout::replicated(static_cast<std::int64_t>(shape.size())), view.layout(),
+      whole, {info_->name, Origin::implied, frame.operand_name(operand)});
   for (std::size_t d = 0; d < back.size(); ++d) view.locals()[d].copy_(back[d]);
 }
 

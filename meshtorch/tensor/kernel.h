@@ -23,12 +23,12 @@ struct KernelCall {
   const OpInfo& info;
   const Mesh& mesh;
   const OpRule& rule;
-  const Placement& placement;                          // layouts of operands and outputs
-  const std::vector<std::int64_t>& positions;          // of the addressable devices
-  const std::vector<at::Tensor>& tensors;              // operands as given (wrappers, plain, undefined)
-  const std::vector<Shape>& shapes;                    // their global shapes
-  const std::vector<Shards>& locals;                   // moved; empty for absent operands
-  const c10::IValue* arguments;                        // as given, in schema order
+  const Placement& placement;                  // layouts of operands and outputs
+  const std::vector<std::int64_t>& positions;  // of the addressable devices
+  const std::vector<at::Tensor>& tensors;      // operands as given (wrappers, plain, undefined)
+  const std::vector<Shape>& shapes;            // their global shapes
+  const std::vector<Shards>& locals;           // moved; empty for absent operands
+  const c10::IValue* arguments;                // as given, in schema order
 
   std::size_t devices() const { return positions.size(); }
   const c10::IValue& argument(std::string_view name) const;

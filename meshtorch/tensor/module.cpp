@@ -23,8 +23,10 @@ std::vector<Named> leaves_of(const Dict& dict) {
   for (const auto& item : dict) {
     if (!item.value().defined()) continue;
     paths[item.value().unsafeGetTensorImpl()].push_back(leaves.size());
-    leaves.push_back({.leaf = {.path = item.key(), .shape = item.value().sizes().vec(),
-                               .item_size = static_cast<std::int64_t>(item.value().element_size()), .tie = -1},
+    leaves.push_back({.leaf = {.path = item.key(),
+                               .shape = item.value().sizes().vec(),
+                               .item_size = static_cast<std::int64_t>(item.value().element_size()),
+                               .tie = -1},
                       .tensor = item.value()});
   }
   int tie = 0;

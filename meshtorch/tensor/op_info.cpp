@@ -10,7 +10,8 @@ namespace meshtorch {
 namespace {
 
 bool is_tensor_list(const c10::TypePtr& type) {
-  if (auto optional = type->cast<c10::OptionalType>()) return is_tensor_list(optional->getElementType());
+  if (auto optional = type->cast<c10::OptionalType>())
+    return is_tensor_list(optional->getElementType());
   auto list = type->cast<c10::ListType>();
   if (!list) return false;
   c10::TypePtr element = list->getElementType();
@@ -24,15 +25,18 @@ bool is_tensor(const c10::TypePtr& type) {
 }
 
 bool is_ignored(const c10::TypePtr& type) {
-  if (auto optional = type->cast<c10::OptionalType>()) return is_ignored(optional->getElementType());
+  if (auto optional = type->cast<c10::OptionalType>())
+    return is_ignored(optional->getElementType());
   if (auto list = type->cast<c10::ListType>()) return is_ignored(list->getElementType());
   switch (type->kind()) {
     case c10::TypeKind::IntType:
     case c10::TypeKind::SymIntType:
     case c10::TypeKind::BoolType:
     case c10::TypeKind::SymBoolType:
-    case c10::TypeKind::StringType: return false;
-    default: return true;
+    case c10::TypeKind::StringType:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -101,8 +105,9 @@ std::optional<c10::OperatorHandle> functional_of_in_place(const c10::FunctionSch
 
 OpKind kind_of(const std::string& name, bool out) {
   static const std::set<std::string> metadata{
-      "aten::t_",       "aten::transpose_", "aten::squeeze_", "aten::unsqueeze_", "aten::swapaxes_",
-      "aten::resize_",  "aten::as_strided_", "aten::set_",    "aten::swapdims_",  "aten::resize_as_"};
+      "aten::t_",        "aten::transpose_", "aten::squeeze_",    "aten::unsqueeze_",
+      "aten::swapaxes_", "aten::resize_",    "aten::as_strided_", "aten::set_",
+      "aten::swapdims_", "aten::resize_as_"};
   static const std::set<std::string> factories{
       "aten::empty_like", "aten::zeros_like", "aten::ones_like",         "aten::full_like",
       "aten::rand_like",  "aten::randn_like", "aten::randint_like",      "aten::new_empty",
@@ -143,7 +148,8 @@ OpInfo analyse(const c10::OperatorHandle& op) {
     info.writes |= each.written;
     info.arguments.push_back(std::move(each));
   }
-  for (const auto& result : schema.returns()) info.returns.push_back(analyse_return(schema, result));
+  for (const auto& result : schema.returns())
+    info.returns.push_back(analyse_return(schema, result));
   info.kind = kind_of(schema.name(), out);
   if (out) {
     info.functional = functional_of_out(schema);

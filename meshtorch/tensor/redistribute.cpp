@@ -12,11 +12,16 @@ namespace {
 
 Collective collective_of(StepKind kind) {
   switch (kind) {
-    case StepKind::all_gather: return Collective::all_gather;
-    case StepKind::all_reduce: return Collective::all_reduce;
-    case StepKind::reduce_scatter: return Collective::reduce_scatter;
-    case StepKind::all_to_all: return Collective::all_to_all;
-    default: return Collective::permute;
+    case StepKind::all_gather:
+      return Collective::all_gather;
+    case StepKind::all_reduce:
+      return Collective::all_reduce;
+    case StepKind::reduce_scatter:
+      return Collective::reduce_scatter;
+    case StepKind::all_to_all:
+      return Collective::all_to_all;
+    default:
+      return Collective::permute;
   }
 }
 
@@ -84,13 +89,18 @@ Shards run_free(const Mesh& mesh, const Shape& shape, const Step& step, const Sh
 Shards run_step(const Mesh& mesh, const Shape& shape, const Step& step, const Shards& locals) {
   Communicator& comm = Runtime::current().communicator();
   switch (step.kind) {
-    case StepKind::all_gather: return comm.all_gather(mesh, step.axes, locals, step.from_dim);
-    case StepKind::all_reduce: return comm.all_reduce(mesh, step.axes, locals);
-    case StepKind::reduce_scatter: return comm.reduce_scatter(mesh, step.axes, locals, step.to_dim);
+    case StepKind::all_gather:
+      return comm.all_gather(mesh, step.axes, locals, step.from_dim);
+    case StepKind::all_reduce:
+      return comm.all_reduce(mesh, step.axes, locals);
+    case StepKind::reduce_scatter:
+      return comm.reduce_scatter(mesh, step.axes, locals, step.to_dim);
     case StepKind::all_to_all:
       return comm.all_to_all(mesh, step.axes, locals, step.to_dim, step.from_dim);
-    case StepKind::permute: return comm.permute(mesh, shape, step.before, step.after, locals);
-    default: return run_free(mesh, shape, step, locals);
+    case StepKind::permute:
+      return comm.permute(mesh, shape, step.before, step.after, locals);
+    default:
+      return run_free(mesh, shape, step, locals);
   }
 }
 
@@ -98,10 +108,11 @@ bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias
 
 }  // namespace
 
-const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size, const Layout& from,
-                        const Layout& to) {
+const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size,
+                        const Layout& from, const Layout& to) {
   static thread_local std::vector<std::uint64_t> key;
-  key.assign({static_cast<std::uint64_t>(item_size), shape.size(), from.unreduced.bits(), to.unreduced.bits()});
+  key.assign({static_cast<std::uint64_t>(item_size), shape.size(), from.unreduced.bits(),
+              to.unreduced.bits()});
   for (const MeshAxis& axis : mesh.axes()) key.push_back(static_cast<std::uint64_t>(axis.size));
   for (const std::int64_t size : shape) key.push_back(static_cast<std::uint64_t>(size));
   for (const AxisList& axes : from.dims) key.push_back(axes.packed());
@@ -114,8 +125,8 @@ const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_
   return found->second;
 }
 
-void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes, int tensors,
-                       const Cause& cause) {
+void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes,
+                       int tensors, const Cause& cause) {
   Origin origin = cause.origin;
   if (origin == Origin::implied && !is_surprise(kind, origin)) origin = Origin::algorithm;
   Runtime::current().ledger().record({.kind = collective_of(kind),
@@ -136,7 +147,8 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
     const Plan& plan = cached_plan(mesh, shape, item_size, from, to);
     check_mode(mesh, from, to, plan, cause);
     for (const Step& step : plan.steps) {
-      if (is_collective(step.kind)) record_collective(mesh, step.kind, step.axes, step.bytes, 1, cause);
+      if (is_collective(step.kind))
+        record_collective(mesh, step.kind, step.axes, step.bytes, 1, cause);
       results = run_step(mesh, shape, step, results);
     }
   }
@@ -144,7 +156,8 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
     at::AutoDispatchBelowADInplaceOrView below;
     for (std::size_t i = 0; i < results.size(); ++i) {
       if (shares_memory(results[i], locals[i])) {
-        results[i] = results[i].clone(from == to ? at::MemoryFormat::Preserve : at::MemoryFormat::Contiguous);
+        results[i] = results[i].clone(from == to ? at::MemoryFormat::Preserve
+                                                 : at::MemoryFormat::Contiguous);
       }
     }
   }
@@ -160,7 +173,8 @@ Shards redistribute(ShardedView& view, const Shape& shape, const Layout& to, con
   const std::uint64_t version = view.allocation()->version;
   if (view.reduced && view.reduced->version == version &&
       view.reduced->layout.unreduced == to.unreduced) {
-    return redistribute(view.mesh(), shape, view.reduced->layout, to, view.reduced->locals, cause, own);
+    return redistribute(view.mesh(), shape, view.reduced->layout, to, view.reduced->locals, cause,
+                        own);
   }
   if (to.dims == from.dims) {
     auto reduced = std::make_shared<ShardedView::Reduced>();

@@ -20,12 +20,12 @@ struct Cause {
 };
 
 // Writes one collective to the ledger. `bytes` as in layout/plan.h; `tensors` were coalesced into it.
-void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes, int tensors,
-                       const Cause& cause);
+void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes,
+                       int tensors, const Cause& cause);
 
 // plan_redistribution, kept by the runtime: plans of a steady program are few and asked for often.
-const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size, const Layout& from,
-                        const Layout& to);
+const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size,
+                        const Layout& from, const Layout& to);
 
 // The locals of a tensor of this shape, laid out as `to`. Where nothing has to change the result
 // shares memory with the input; `own` asks for locals that share with nothing.

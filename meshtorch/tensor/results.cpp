@@ -20,7 +20,7 @@ const std::shared_ptr<const DimAxes>& replicated_dims(std::size_t rank) {
 }
 
 void ShardedOp::supply_skipped(const Frame& frame, const Decision& decision,
-                    const std::vector<std::int64_t>& positions, Results& results) {
+                               const std::vector<std::int64_t>& positions, Results& results) {
   for (std::size_t o = 0; o < results.tensors.size(); ++o) {
     const at::Tensor model = results.tensors[o][0];
     if (!model.defined()) continue;
@@ -28,7 +28,8 @@ void ShardedOp::supply_skipped(const Frame& frame, const Decision& decision,
     const Shape shape = output_shape(decision, o, model);
     for (std::size_t d = 0; d < positions.size(); ++d) {
       if (!decision.skip[d] || results.tensors[o][d].defined()) continue;
-      results.tensors[o][d] = at::zeros(shard_shape(frame.mesh, shape, layout, positions[d]), model.options());
+      results.tensors[o][d] =
+          at::zeros(shard_shape(frame.mesh, shape, layout, positions[d]), model.options());
     }
   }
 }
@@ -41,25 +42,29 @@ const Layout& ShardedOp::output_layout(const Decision& decision, std::size_t out
   return decision.placement.outputs[rule_output(decision, output)];
 }
 
-Shape ShardedOp::output_shape(const Decision& decision, std::size_t output, const at::Tensor& local) {
+Shape ShardedOp::output_shape(const Decision& decision, std::size_t output,
+                              const at::Tensor& local) {
   const OperandFactors& dims = decision.rule.outputs[rule_output(decision, output)];
   const Layout& layout = output_layout(decision, output);
   if (dims.size() != static_cast<std::size_t>(local.dim())) {
-    fail({.op = decision.rule.name, .where = text("output ", output),
-          .what = text("the rule ", decision.rule.text, " gives ", dims.size(), " dims, the op ", local.dim()),
+    fail({.op = decision.rule.name,
+          .where = text("output ", output),
+          .what = text("the rule ", decision.rule.text, " gives ", dims.size(), " dims, the op ",
+                       local.dim()),
           .remedy = "correct the rule"});
   }
   Shape shape = local.sizes().vec();
   for (std::size_t dim = 0; dim < dims.size(); ++dim) {
     if (layout.dims[dim].empty()) continue;
     shape[dim] = 1;
-    for (const int factor : dims[dim]) shape[dim] *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
+    for (const int factor : dims[dim])
+      shape[dim] *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
   }
   return shape;
 }
 
 void ShardedOp::put_results(const Frame& frame, const Decision* decision, Results& results,
-                 const std::vector<Shards>& locals, torch::jit::Stack& stack) {
+                            const std::vector<Shards>& locals, torch::jit::Stack& stack) {
   torch::jit::Stack out;
   std::size_t next = 0;
   for (std::size_t r = 0; r < results.lists.size(); ++r) {
@@ -80,9 +85,11 @@ void ShardedOp::put_results(const Frame& frame, const Decision* decision, Result
   for (auto& value : out) stack.push_back(std::move(value));
 }
 
-at::Tensor ShardedOp::put_one(const Frame& frame, const Decision* decision, std::size_t result, std::size_t output,
-                   Results& results, const std::vector<Shards>& locals) {
-  const ReturnInfo returned = result < info_->returns.size() ? info_->returns[result] : ReturnInfo{};
+at::Tensor ShardedOp::put_one(const Frame& frame, const Decision* decision, std::size_t result,
+                              std::size_t output, Results& results,
+                              const std::vector<Shards>& locals) {
+  const ReturnInfo returned =
+      result < info_->returns.size() ? info_->returns[result] : ReturnInfo{};
   if (returned.written_argument >= 0) {
     const auto& mine = frame.argument_operands[static_cast<std::size_t>(returned.written_argument)];
     return frame.tensors[static_cast<std::size_t>(mine[0])];
@@ -95,8 +102,10 @@ at::Tensor ShardedOp::put_one(const Frame& frame, const Decision* decision, std:
     }
   }
   const std::size_t rank = static_cast<std::size_t>(shards[0].dim());
-  const Shape shape = decision ? output_shape(*decision, output, shards[0]) : shards[0].sizes().vec();
-  auto dims = decision ? decision->output_dims[rule_output(*decision, output)] : replicated_dims(rank);
+  const Shape shape =
+      decision ? output_shape(*decision, output, shards[0]) : shards[0].sizes().vec();
+  auto dims =
+      decision ? decision->output_dims[rule_output(*decision, output)] : replicated_dims(rank);
   const AxisSet unreduced = decision ? output_layout(*decision, output).unreduced : AxisSet{};
   auto allocation = allocation_for(frame, returned, shards, locals);
   if (!allocation) allocation = sibling(results, shards[0]);
@@ -107,8 +116,8 @@ at::Tensor ShardedOp::put_one(const Frame& frame, const Decision* decision, std:
     mark_copied_view(frame, returned, allocation);
   }
   if (results.tensors.size() > 1) results.wrapped.emplace_back(shards[0], allocation);
-  return wrap(shape, c10::make_intrusive<ShardedView>(frame.mesh, std::move(dims), std::move(shards),
-                                                      std::move(allocation)));
+  return wrap(shape, c10::make_intrusive<ShardedView>(frame.mesh, std::move(dims),
+                                                      std::move(shards), std::move(allocation)));
 }
 
 Allocation::Content ShardedOp::factory_content() const {
@@ -124,8 +133,10 @@ std::shared_ptr<Allocation> ShardedOp::sibling(Results& results, const at::Tenso
   return nullptr;
 }
 
-std::shared_ptr<Allocation> ShardedOp::allocation_for(const Frame& frame, const ReturnInfo& returned,
-                                           const Shards& shards, const std::vector<Shards>& locals) {
+std::shared_ptr<Allocation> ShardedOp::allocation_for(const Frame& frame,
+                                                      const ReturnInfo& returned,
+                                                      const Shards& shards,
+                                                      const std::vector<Shards>& locals) {
   if (returned.viewed_argument < 0) return unsaid_alias(frame, shards, locals);
   const auto& mine = frame.argument_operands[static_cast<std::size_t>(returned.viewed_argument)];
   if (mine.empty()) return nullptr;
@@ -141,16 +152,17 @@ std::shared_ptr<Allocation> ShardedOp::allocation_for(const Frame& frame, const 
 }
 
 std::shared_ptr<Allocation> ShardedOp::unsaid_alias(const Frame& frame, const Shards& shards,
-                                                const std::vector<Shards>& locals) {
+                                                    const std::vector<Shards>& locals) {
   for (std::size_t i = 0; i < frame.views.size(); ++i) {
-    if (frame.views[i] == nullptr || locals[i].empty() || !shards[0].is_alias_of(locals[i][0])) continue;
+    if (frame.views[i] == nullptr || locals[i].empty() || !shards[0].is_alias_of(locals[i][0]))
+      continue;
     if (locals[i][0].is_same(frame.views[i]->locals()[0])) return frame.views[i]->allocation();
   }
   return nullptr;
 }
 
 void ShardedOp::mark_copied_view(const Frame& frame, const ReturnInfo& returned,
-                      const std::shared_ptr<Allocation>& allocation) {
+                                 const std::shared_ptr<Allocation>& allocation) {
   if (returned.viewed_argument < 0) return;
   const auto& mine = frame.argument_operands[static_cast<std::size_t>(returned.viewed_argument)];
   if (mine.empty() || frame.views[static_cast<std::size_t>(mine[0])] == nullptr) return;

@@ -30,9 +30,14 @@ void keep_freed_memory() {
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
-    : options_(options), communicator_(make_local_communicator(options.devices)), rules_(OpRegistry::built_in()) {
+    : options_(options),
+      communicator_(make_local_communicator(options.devices)),
+      rules_(OpRegistry::built_in()) {
   if (live != nullptr) {
-    fail({.op = "Runtime", .where = "", .what = "one is alive already", .remedy = "make one, at the program's edge"});
+    fail({.op = "Runtime",
+          .where = "",
+          .what = "one is alive already",
+          .remedy = "make one, at the program's edge"});
   }
   if (options.tune_malloc) keep_freed_memory();
   dispatch_ = std::make_unique<Dispatch>(*this);
@@ -52,7 +57,10 @@ Runtime::~Runtime() {
 
 Runtime& Runtime::current() {
   if (live == nullptr) {
-    fail({.op = "Runtime", .where = "", .what = "there is none", .remedy = "make one first: meshtorch::Runtime runtime({.devices = 8})"});
+    fail({.op = "Runtime",
+          .where = "",
+          .what = "there is none",
+          .remedy = "make one first: meshtorch::Runtime runtime({.devices = 8})"});
   }
   return *live;
 }
@@ -62,8 +70,10 @@ Mesh Runtime::make_mesh(std::vector<MeshAxis> axes) const {
   if (mesh.size() > communicator_->devices()) {
     fail({.op = "make_mesh",
           .where = "",
-          .what = text("mesh ", mesh, " needs ", mesh.size(), " devices, this runtime has ", communicator_->devices()),
-          .remedy = text("make the runtime with at least ", mesh.size(), " devices, or a smaller mesh")});
+          .what = text("mesh ", mesh, " needs ", mesh.size(), " devices, this runtime has ",
+                       communicator_->devices()),
+          .remedy =
+              text("make the runtime with at least ", mesh.size(), " devices, or a smaller mesh")});
   }
   return mesh;
 }
@@ -82,8 +92,11 @@ void Runtime::report_fallback(const std::string& op, const std::string& layouts)
   }
   fallbacks_.push_back({op, layouts, 1});
   if (!options_.warn_fallback) return;
-  std::cerr << format({.op = op, .where = layouts, .what = "the op has no rule, its operands are gathered",
-                       .remedy = "reshard them to P() yourself, add a rule with Runtime::rules().add, or forbid it "
+  std::cerr << format({.op = op,
+                       .where = layouts,
+                       .what = "the op has no rule, its operands are gathered",
+                       .remedy = "reshard them to P() yourself, add a rule with "
+                                 "Runtime::rules().add, or forbid it "
                                  "with Mode::strict"})
             << "\n";
 }

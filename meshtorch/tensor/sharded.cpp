@@ -24,7 +24,8 @@ c10::DispatchKeySet wrapper_keys(const at::Tensor& local) {
 
 const std::string& no_storage_message() {
   static const std::string message =
-      "[data_ptr] sharded tensor: it has no storage of its own, its elements are in one local tensor "
+      "[data_ptr] sharded tensor: it has no storage of its own, its elements are in one local "
+      "tensor "
       "per device; use meshtorch::full(x) for the whole value or "
       "meshtorch::addressable_shards(x) for the local ones";
   return message;
@@ -62,7 +63,8 @@ Shape global_strides(const Shape& shape, const DimAxes& dims, const at::Tensor& 
   Shape strides(shape.size());
   double growth = 1;
   for (auto dim = order.rbegin(); dim != order.rend(); ++dim) {
-    strides[*dim] = static_cast<std::int64_t>(static_cast<double>(local_strides[*dim]) * growth + 0.5);
+    strides[*dim] =
+        static_cast<std::int64_t>(static_cast<double>(local_strides[*dim]) * growth + 0.5);
     if (!dims[*dim].empty() && local.size(*dim) > 0 && local_strides[*dim] > 0) {
       growth *= static_cast<double>(shape[*dim]) / static_cast<double>(local.size(*dim));
     }
@@ -72,7 +74,8 @@ Shape global_strides(const Shape& shape, const DimAxes& dims, const at::Tensor& 
 
 at::Tensor wrap(const Shape& shape, c10::intrusive_ptr<ShardedView> view) {
   const at::Tensor& local = view->locals().front();
-  auto impl = c10::make_intrusive<c10::TensorImpl>(wrapper_keys(local), local.dtype(), local.device());
+  auto impl =
+      c10::make_intrusive<c10::TensorImpl>(wrapper_keys(local), local.dtype(), local.device());
   if (local.is_contiguous()) {
     impl->set_sizes_contiguous(shape);
   } else {

@@ -15,7 +15,8 @@
 
 namespace meshtorch {
 
-void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
+void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
+                           torch::jit::Stack* stack) {
   if (!info_) {
     info_ = std::make_unique<OpInfo>(analyse(op));
     override_ = dispatch_.find_override(info_->name);
@@ -29,7 +30,9 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   Frame frame(*info_, stack.data() + stack.size() - info_->arguments.size());
   frame.find_mesh();
   if (!frame.mesh.defined()) {
-    fail({.op = info_->name, .where = "", .what = "was dispatched to the sharded kernel without a sharded operand",
+    fail({.op = info_->name,
+          .where = "",
+          .what = "was dispatched to the sharded kernel without a sharded operand",
           .remedy = "report this"});
   }
   if (info_->kind == OpKind::out) return run_out(frame, stack);
@@ -39,11 +42,16 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
   if (override_ != nullptr) return (*override_)(frame, stack);
   switch (info_->kind) {
-    case OpKind::alias: return run_alias(frame, stack);
-    case OpKind::copy: return run_copy(frame, stack);
-    case OpKind::fill: return run_fill(op, frame, stack);
-    case OpKind::metadata: return run_metadata(op, frame, stack);
-    default: break;
+    case OpKind::alias:
+      return run_alias(frame, stack);
+    case OpKind::copy:
+      return run_copy(frame, stack);
+    case OpKind::fill:
+      return run_fill(op, frame, stack);
+    case OpKind::metadata:
+      return run_metadata(op, frame, stack);
+    default:
+      break;
   }
   if (info_->writes) {
     check_written(frame);
@@ -51,15 +59,19 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   }
   const Decision& decision = decisions_.find(dispatch_.runtime(), frame);
   switch (decision.run) {
-    case Decision::Run::local: return run_local(op, frame, decision, stack);
-    case Decision::Run::aside: return run_aside(frame, stack);
-    case Decision::Run::gather: return run_gather(op, frame, decision, stack);
+    case Decision::Run::local:
+      return run_local(op, frame, decision, stack);
+    case Decision::Run::aside:
+      return run_aside(frame, stack);
+    case Decision::Run::gather:
+      return run_gather(op, frame, decision, stack);
   }
 }
 
 void ShardedOp::run_alias(Frame& frame, torch::jit::Stack& stack) {
   const at::Tensor& self = frame.tensors[0];
-  at::Tensor result = wrap(self.sizes().vec(), c10::intrusive_ptr<ShardedView>::reclaim_copy(frame.views[0]));
+  at::Tensor result =
+      wrap(self.sizes().vec(), c10::intrusive_ptr<ShardedView>::reclaim_copy(frame.views[0]));
   stack.pop_back();
   stack.emplace_back(std::move(result));
 }
@@ -76,7 +88,8 @@ bool ShardedOp::is_written(const Frame& frame, std::size_t operand) {
   return found;
 }
 
-std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision, bool own_written) {
+std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision,
+                                    bool own_written) {
   std::vector<Shards> locals(frame.tensors.size());
   for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
     if (!frame.tensors[i].defined()) continue;
@@ -88,7 +101,8 @@ std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision
                (view->unreduced() == wanted.unreduced || info_->kind == OpKind::factory)) {
       locals[i] = view->locals();
     } else {
-      const Cause cause{.op = info_->name, .origin = Origin::implied, .where = frame.operand_name(i)};
+      const Cause cause{
+          .op = info_->name, .origin = Origin::implied, .where = frame.operand_name(i)};
       locals[i] = redistribute(*view, frame.tensors[i].sizes().vec(), wanted, cause,
                                own_written && is_written(frame, i));
     }
@@ -97,7 +111,7 @@ std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision
 }
 
 void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
-               torch::jit::Stack& stack) {
+                          torch::jit::Stack& stack) {
   const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
   const std::vector<Shards> locals = move(frame, decision, false);
   settle_backward_buffer(frame, decision, locals);
@@ -105,8 +119,18 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
   for (const at::Tensor& tensor : frame.tensors) {
     shapes.push_back(tensor.defined() ? tensor.sizes().vec() : Shape{});
   }
-  KernelCall call{op, *info_, frame.mesh, decision.rule, decision.placement, positions, frame.tensors,
-                  shapes, locals, frame.arguments, decision.sizes, frame.argument_operands};
+  KernelCall call{op,
+                  *info_,
+                  frame.mesh,
+                  decision.rule,
+                  decision.placement,
+                  positions,
+                  frame.tensors,
+                  shapes,
+                  locals,
+                  frame.arguments,
+                  decision.sizes,
+                  frame.argument_operands};
   Results results;
   if (decision.kernel != nullptr) {
     results.tensors = (*decision.kernel)(call);
@@ -129,9 +153,11 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
   put_results(frame, &decision, results, locals, stack);
 }
 
-void ShardedOp::settle_backward_buffer(Frame& frame, const Decision& decision, const std::vector<Shards>& locals) {
+void ShardedOp::settle_backward_buffer(Frame& frame, const Decision& decision,
+                                       const std::vector<Shards>& locals) {
   if (info_->returns.empty() || info_->returns[0].viewed_argument < 0) return;
-  const auto& mine = frame.argument_operands[static_cast<std::size_t>(info_->returns[0].viewed_argument)];
+  const auto& mine =
+      frame.argument_operands[static_cast<std::size_t>(info_->returns[0].viewed_argument)];
   if (mine.empty()) return;
   const auto operand = static_cast<std::size_t>(mine[0]);
   ShardedView* view = frame.views[operand];
@@ -142,8 +168,8 @@ void ShardedOp::settle_backward_buffer(Frame& frame, const Decision& decision, c
   auto allocation = std::make_shared<Allocation>();
   allocation->unreduced = layout.unreduced;
   rebind(frame.tensors[operand], frame.tensors[operand].sizes().vec(),
-         c10::make_intrusive<ShardedView>(frame.mesh, std::make_shared<const DimAxes>(layout.dims), locals[operand],
-                                          std::move(allocation)));
+         c10::make_intrusive<ShardedView>(frame.mesh, std::make_shared<const DimAxes>(layout.dims),
+                                          locals[operand], std::move(allocation)));
   frame.views[operand] = sharded_view(frame.tensors[operand]);
 }
 
@@ -163,7 +189,8 @@ void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& 
 Shape ShardedOp::dense_strides_like(const Shape& sizes, const Shape& global) {
   std::vector<std::size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](auto a, auto b) { return global[a] < global[b]; });
+  std::stable_sort(order.begin(), order.end(),
+                   [&](auto a, auto b) { return global[a] < global[b]; });
   Shape strides(sizes.size());
   std::int64_t next = 1;
   for (const std::size_t dim : order) {
@@ -174,11 +201,12 @@ Shape ShardedOp::dense_strides_like(const Shape& sizes, const Shape& global) {
 }
 
 void ShardedOp::view_as_result(const Frame& frame, const Decision& decision, std::int64_t position,
-                    torch::jit::Stack& local) {
+                               torch::jit::Stack& local) {
   Shape global;
   for (const DimFactors& dim : decision.rule.outputs[0]) {
     std::int64_t extent = 1;
-    for (const int factor : dim) extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
+    for (const int factor : dim)
+      extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
     global.push_back(extent);
   }
   const Shape shape = shard_shape(frame.mesh, global, decision.placement.outputs[0], position);

@@ -19,9 +19,9 @@ namespace meshtorch {
 
 // How results sit on a stack: which are tensors, which lists of them, which neither.
 struct Results {
-  std::vector<Shards> tensors;         // flattened; [output][device]
-  std::vector<int> lists;              // per return: list length, -1 one tensor, -2 something else
-  std::vector<c10::IValue> others;     // per return, of the first device
+  std::vector<Shards> tensors;      // flattened; [output][device]
+  std::vector<int> lists;           // per return: list length, -1 one tensor, -2 something else
+  std::vector<c10::IValue> others;  // per return, of the first device
   std::vector<std::pair<at::Tensor, std::shared_ptr<Allocation>>> wrapped;  // so far, first device
 
   void add(std::size_t device, std::size_t devices, torch::jit::Stack& stack) {
@@ -86,7 +86,8 @@ class ShardedOp final : public c10::OperatorKernel {
                  torch::jit::Stack& stack);
   // The backward of an in-place op on a view copies the gradient into a buffer of its own and writes
   // through the same view of that. Nothing else sees the buffer: it takes the layout that the view needs.
-  void settle_backward_buffer(Frame& frame, const Decision& decision, const std::vector<Shards>& locals);
+  void settle_backward_buffer(Frame& frame, const Decision& decision,
+                              const std::vector<Shards>& locals);
   // view() of a local may need a copy where the global strides allowed a view.
   void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local);
   // Dense local strides in the order of the global ones.
@@ -107,14 +108,15 @@ class ShardedOp final : public c10::OperatorKernel {
   // Wraps results; `decision` null: everything is replicated.
   void put_results(const Frame& frame, const Decision* decision, Results& results,
                    const std::vector<Shards>& locals, torch::jit::Stack& stack);
-  at::Tensor put_one(const Frame& frame, const Decision* decision, std::size_t result, std::size_t output,
-                     Results& results, const std::vector<Shards>& locals);
+  at::Tensor put_one(const Frame& frame, const Decision* decision, std::size_t result,
+                     std::size_t output, Results& results, const std::vector<Shards>& locals);
   Allocation::Content factory_content() const;
   // An earlier result of this call in the same memory: pieces of a split see each other's writes.
   static std::shared_ptr<Allocation> sibling(Results& results, const at::Tensor& local);
   // A true view shares its base's allocation; null where the result is something of its own.
   std::shared_ptr<Allocation> allocation_for(const Frame& frame, const ReturnInfo& returned,
-                                             const Shards& shards, const std::vector<Shards>& locals);
+                                             const Shards& shards,
+                                             const std::vector<Shards>& locals);
   // Some ops return views without saying so (unsafe_split, _unsafe_view).
   static std::shared_ptr<Allocation> unsaid_alias(const Frame& frame, const Shards& shards,
                                                   const std::vector<Shards>& locals);
@@ -134,7 +136,8 @@ class ShardedOp final : public c10::OperatorKernel {
   bool needs_moving(const Frame& frame, const Decision& decision);
   void report(const Frame& frame, const Decision& decision);
   // A random op without a kernel draws once; the other devices get the same numbers.
-  void repeat_first(const Frame& frame, const std::vector<Shards>& locals, Results& results, std::size_t d);
+  void repeat_first(const Frame& frame, const std::vector<Shards>& locals, Results& results,
+                    std::size_t d);
   void bring_back(const Frame& frame, std::size_t operand, const Shards& whole);
 
   Dispatch& dispatch_;

@@ -15,7 +15,9 @@ Shape shape_of(const at::Tensor& x) { return x.sizes().vec(); }
 const ShardedView& require_view(const char* op, const at::Tensor& x) {
   const ShardedView* view = sharded_view(x);
   if (view == nullptr) {
-    fail({.op = op, .where = "x", .what = x.defined() ? "is a plain tensor" : "is undefined, expected a sharded tensor",
+    fail({.op = op,
+          .where = "x",
+          .what = x.defined() ? "is a plain tensor" : "is undefined, expected a sharded tensor",
           .remedy = "device_put it onto a mesh first"});
   }
   return *view;
@@ -41,12 +43,14 @@ at::Tensor put(const at::Tensor& plain, const Mesh& mesh, const Layout& layout) 
 at::Tensor move(const at::Tensor& x, const Layout& layout, const char* op) {
   ShardedView& view = *sharded_view(x);
   return placed(view.mesh(), shape_of(x), layout,
-                redistribute(view, shape_of(x), layout, {.op = op, .origin = Origin::asked, .where = ""}, true));
+                redistribute(view, shape_of(x), layout,
+                             {.op = op, .origin = Origin::asked, .where = ""}, true));
 }
 
 at::Tensor gather(const at::Tensor& x) {
   ShardedView& view = *sharded_view(x);
-  return redistribute(view, shape_of(x), Layout::replicated(x.dim()), {.op = "full", .origin = Origin::asked, .where = ""}, true)
+  return redistribute(view, shape_of(x), Layout::replicated(x.dim()),
+                      {.op = "full", .origin = Origin::asked, .where = ""}, true)
       .front();
 }
 
@@ -69,8 +73,8 @@ at::Tensor to_layout(const at::Tensor& gradient, const Mesh& mesh, const Layout&
 }
 
 struct Put : torch::autograd::Function<Put> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x, const Mesh& mesh,
-                            const Layout& layout) {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x,
+                            const Mesh& mesh, const Layout& layout) {
     return put(x, mesh, layout);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
@@ -80,7 +84,8 @@ struct Put : torch::autograd::Function<Put> {
 };
 
 struct Reshard : torch::autograd::Function<Reshard> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Layout& layout) {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const Layout& layout) {
     const ShardedView& view = *sharded_view(x);
     context->saved_data["spec"] = spec_of(view.mesh(), view.layout()).to_string();
     return move(x, layout, "reshard");
@@ -90,7 +95,9 @@ struct Reshard : torch::autograd::Function<Reshard> {
     const at::Tensor& gradient = gradients[0];
     const ShardedView* view = sharded_view(gradient);
     if (view == nullptr) return {gradient, {}};
-    const Layout source = resolve(view->mesh(), PartitionSpec::parse(context->saved_data["spec"].toStringRef()), gradient.dim());
+    const Layout source =
+        resolve(view->mesh(), PartitionSpec::parse(context->saved_data["spec"].toStringRef()),
+                gradient.dim());
     const Layout layout = gradient_layout(source, gradient);
     if (gradient.requires_grad()) return {reshard(gradient, spec_of(view->mesh(), layout)), {}};
     return {to_layout(gradient, view->mesh(), layout), {}};
@@ -106,7 +113,9 @@ struct Full : torch::autograd::Function<Full> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
-    return {device_put(gradients[0], {mesh_slot(context), PartitionSpec::parse(context->saved_data["spec"].toStringRef())})};
+    return {device_put(
+        gradients[0],
+        {mesh_slot(context), PartitionSpec::parse(context->saved_data["spec"].toStringRef())})};
   }
   // A Mesh is no IValue: it travels in a capsule.
   struct Holder : torch::CustomClassHolder {
@@ -125,16 +134,23 @@ bool differentiable(const at::Tensor& x) { return at::GradMode::is_enabled() && 
 
 at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding) {
   if (!x.defined()) {
-    fail({.op = "device_put", .where = "x", .what = "is undefined, expected a tensor", .remedy = "give it a value first"});
+    fail({.op = "device_put",
+          .where = "x",
+          .what = "is undefined, expected a tensor",
+          .remedy = "give it a value first"});
   }
   if (!sharding.mesh.defined()) {
-    fail({.op = "device_put", .where = "sharding", .what = "has no mesh", .remedy = "make one with Runtime::make_mesh"});
+    fail({.op = "device_put",
+          .where = "sharding",
+          .what = "has no mesh",
+          .remedy = "make one with Runtime::make_mesh"});
   }
   Runtime& runtime = Runtime::current();
   if (sharding.mesh.size() > runtime.communicator().devices()) {
-    fail({.op = "device_put", .where = "sharding",
-          .what = text("mesh ", sharding.mesh, " needs ", sharding.mesh.size(), " devices, this runtime has ",
-                       runtime.communicator().devices()),
+    fail({.op = "device_put",
+          .where = "sharding",
+          .what = text("mesh ", sharding.mesh, " needs ", sharding.mesh.size(),
+                       " devices, this runtime has ", runtime.communicator().devices()),
           .remedy = "make the mesh with Runtime::make_mesh"});
   }
   const Layout layout = resolve(sharding.mesh, sharding.spec, x.dim(), "device_put", "x");
@@ -145,7 +161,8 @@ at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding) {
   return differentiable(x) ? Put::apply(x, sharding.mesh, layout) : put(x, sharding.mesh, layout);
 }
 
-std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs, const NamedSharding& sharding) {
+std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs,
+                                   const NamedSharding& sharding) {
   std::vector<at::Tensor> results;
   for (const at::Tensor& x : xs) results.push_back(device_put(x, sharding));
   return results;

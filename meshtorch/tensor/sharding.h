@@ -20,7 +20,8 @@ namespace meshtorch {
 // to coordinate 0 and the others hold zeros. Throws Error: unknown axis, more dims than x has, a mesh
 // of another runtime.
 at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding);
-std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs, const NamedSharding& sharding);
+std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs,
+                                   const NamedSharding& sharding);
 
 // The same value in another layout on the same mesh. Differentiable: the gradient comes back in x's
 // layout. Sharded from replicated is free; unreduced to sharded is one reduce-scatter, sharded to

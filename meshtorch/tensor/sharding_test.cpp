@@ -53,7 +53,8 @@ TEST_F(Sharding, EverySizeComesBack) {
     for (std::int64_t size = 0; size <= 3 * devices + 1; ++size) {
       const auto dense = torch::randn({size, 3});
       expect_slices(device_put(dense, {mesh, P("dp")}), dense);
-      expect_slices(device_put(dense.t().contiguous(), {mesh, P(whole, "dp")}), dense.t().contiguous());
+      expect_slices(device_put(dense.t().contiguous(), {mesh, P(whole, "dp")}),
+                    dense.t().contiguous());
       expect_slices(device_put(dense.t(), {mesh, P(whole, "dp")}), dense.t());
     }
   }
@@ -79,9 +80,19 @@ TEST_F(Sharding, TheFirstAxisOfADimIsTheMajorOne) {
 }
 
 TEST_F(Sharding, EveryLayoutToEveryOther) {
-  const std::vector<P> specs{P(), P("dp"), P("tp"), P(whole, "dp"), P("dp", "tp"), P("tp", "dp"), P(axes("dp", "tp")),
-                             P(axes("tp", "dp")), P(whole, axes("tp", "dp")), P().unreduced("dp"),
-                             P("tp").unreduced("dp"), P(whole, "dp").unreduced("tp"), P().unreduced("dp", "tp")};
+  const std::vector<P> specs{P(),
+                             P("dp"),
+                             P("tp"),
+                             P(whole, "dp"),
+                             P("dp", "tp"),
+                             P("tp", "dp"),
+                             P(axes("dp", "tp")),
+                             P(axes("tp", "dp")),
+                             P(whole, axes("tp", "dp")),
+                             P().unreduced("dp"),
+                             P("tp").unreduced("dp"),
+                             P(whole, "dp").unreduced("tp"),
+                             P().unreduced("dp", "tp")};
   const auto dense = torch::randint(-9, 9, {5, 3}).to(torch::kFloat);
   for (const P& from : specs) {
     for (const P& to : specs) {
@@ -105,8 +116,9 @@ TEST_F(Sharding, UnreducedPutsTheValueOnCoordinateZero) {
 }
 
 TEST_F(Sharding, EveryDtypeAndScalars) {
-  for (const auto dtype : {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16, torch::kLong, torch::kInt,
-                           torch::kBool, torch::kByte, torch::kComplexFloat}) {
+  for (const auto dtype :
+       {torch::kFloat, torch::kDouble, torch::kHalf, torch::kBFloat16, torch::kLong, torch::kInt,
+        torch::kBool, torch::kByte, torch::kComplexFloat}) {
     const auto dense = torch::randint(0, 2, {7}).to(dtype);
     const auto x = device_put(dense, {line, P("dp")});
     EXPECT_EQ(x.scalar_type(), dtype);
@@ -211,40 +223,63 @@ TEST_F(Sharding, FlatteningIsLocal) {
 TEST_F(Sharding, Messages) {
   const auto dense = torch::randn({4, 4});
   const auto x = device_put(dense, {grid, P("dp")});
-  EXPECT_EQ(message([&] { device_put(dense, {grid, P("pp")}); }),
-            "[device_put] x dim 0: axis \"pp\" is not an axis of mesh (dp=2, tp=2); use one of: dp, tp");
-  EXPECT_THAT(message([&] { reshard(x, P(whole, "pp")); }), HasSubstr("[reshard] x dim 1: axis \"pp\" is not an axis"));
-  EXPECT_THAT(message([&] { device_put(dense, {grid, P("dp", "tp", whole, "dp")}); }), HasSubstr("is used twice"));
-  EXPECT_THAT(message([&] { device_put(dense, {line, P(whole, whole, "dp")}); }),
+  EXPECT_EQ(
+      message([&] {
+        device_put(dense, {grid, P("pp")});
+      }),
+      "[device_put] x dim 0: axis \"pp\" is not an axis of mesh (dp=2, tp=2); use one of: dp, tp");
+  EXPECT_THAT(message([&] { reshard(x, P(whole, "pp")); }),
+              HasSubstr("[reshard] x dim 1: axis \"pp\" is not an axis"));
+  EXPECT_THAT(message([&] {
+                device_put(dense, {grid, P("dp", "tp", whole, "dp")});
+              }),
+              HasSubstr("is used twice"));
+  EXPECT_THAT(message([&] {
+                device_put(dense, {line, P(whole, whole, "dp")});
+              }),
               HasSubstr("[device_put] x: P(-, -, dp) names 3 dims, the tensor has 2"));
-  EXPECT_THAT(message([&] { runtime.make_mesh({{"dp", 16}}); }),
+  EXPECT_THAT(message([&] {
+                runtime.make_mesh({{"dp", 16}});
+              }),
               HasSubstr("[make_mesh] mesh (dp=16) needs 16 devices, this runtime has 8; "));
-  EXPECT_THAT(message([&] { device_put(dense, {Mesh({{"dp", 16}}), P("dp")}); }),
-              HasSubstr("[device_put] sharding: mesh (dp=16) needs 16 devices, this runtime has 8; "));
-  EXPECT_EQ(message([&] { device_put(at::Tensor(), {grid, P()}); }),
+  EXPECT_THAT(
+      message([&] {
+        device_put(dense, {Mesh({{"dp", 16}}), P("dp")});
+      }),
+      HasSubstr("[device_put] sharding: mesh (dp=16) needs 16 devices, this runtime has 8; "));
+  EXPECT_EQ(message([&] {
+              device_put(at::Tensor(), {grid, P()});
+            }),
             "[device_put] x: is undefined, expected a tensor; give it a value first");
-  EXPECT_EQ(message([&] { device_put(dense, {Mesh(), P()}); }),
+  EXPECT_EQ(message([&] {
+              device_put(dense, {Mesh(), P()});
+            }),
             "[device_put] sharding: has no mesh; make one with Runtime::make_mesh");
   EXPECT_EQ(message([&] { reshard(dense, P()); }),
             "[reshard] x: is a plain tensor; device_put it onto a mesh first");
-  EXPECT_EQ(message([&] { reshard(at::Tensor(), P()); }),
-            "[reshard] x: is undefined, expected a sharded tensor; device_put it onto a mesh first");
-  EXPECT_THAT(message([&] { sharding_of(dense); }), HasSubstr("[sharding_of] x: is a plain tensor"));
-  EXPECT_THAT(message([&] { addressable_shards(dense); }), HasSubstr("[addressable_shards] x: is a plain tensor"));
+  EXPECT_EQ(
+      message([&] { reshard(at::Tensor(), P()); }),
+      "[reshard] x: is undefined, expected a sharded tensor; device_put it onto a mesh first");
+  EXPECT_THAT(message([&] { sharding_of(dense); }),
+              HasSubstr("[sharding_of] x: is a plain tensor"));
+  EXPECT_THAT(message([&] { addressable_shards(dense); }),
+              HasSubstr("[addressable_shards] x: is a plain tensor"));
 }
 
 TEST_F(Sharding, TwoMeshesInOneOp) {
   const auto x = device_put(torch::randn({4}), {grid, P("dp")});
   const auto y = device_put(torch::randn({4}), {line, P("dp")});
   EXPECT_EQ(message([&] { x + y; }),
-            "[aten::add.Tensor] other: is on mesh (dp=4), another operand is on mesh (dp=2, tp=2); device_put it onto "
+            "[aten::add.Tensor] other: is on mesh (dp=4), another operand is on mesh (dp=2, tp=2); "
+            "device_put it onto "
             "the same mesh first");
   EXPECT_THAT(message([&] { torch::cat({x, y}); }), HasSubstr("tensors[1]: is on mesh (dp=4)"));
 }
 
 TEST_F(Sharding, StorageIsRefusedByName) {
   const auto x = device_put(torch::randn({4}), {grid, P("dp")});
-  EXPECT_THAT(message([&] { x.data_ptr<float>(); }), HasSubstr("[data_ptr] sharded tensor: it has no storage"));
+  EXPECT_THAT(message([&] { x.data_ptr<float>(); }),
+              HasSubstr("[data_ptr] sharded tensor: it has no storage"));
   EXPECT_THAT(message([&] { x.data_ptr(); }), HasSubstr("meshtorch::full(x)"));
   EXPECT_THAT(message([&] { x.storage(); }), HasSubstr("meshtorch::addressable_shards(x)"));
   EXPECT_THAT(message([&] { x.accessor<float, 1>()[0]; }), HasSubstr("[data_ptr] sharded tensor"));
@@ -265,7 +300,8 @@ TEST_F(Sharding, BadCallsGetLibtorchsWords) {
   const auto x = device_put(torch::randn({4, 3}), {grid, P("dp")});
   EXPECT_THAT(message([&] { x.mm(x); }), HasSubstr("mat1 and mat2 shapes cannot be multiplied"));
   EXPECT_THAT(message([&] { x.view({5, 5}); }), HasSubstr("invalid for input of size 12"));
-  EXPECT_THAT(message([&] { x + torch::randn({5}); }), HasSubstr("must match the size of tensor b"));
+  EXPECT_THAT(message([&] { x + torch::randn({5}); }),
+              HasSubstr("must match the size of tensor b"));
   EXPECT_NE(message([&] { x.sum(7); }), "");
   EXPECT_NE(message([&] { torch::cat({x, torch::randn({2, 2})}); }), "");
   EXPECT_NE(message([&] { x.item(); }), "");
@@ -275,11 +311,13 @@ TEST(Runtimes, OneAtATime) {
   {
     Runtime one;
     EXPECT_THAT(message([] { Runtime two; }), HasSubstr("[Runtime] one is alive already"));
-    EXPECT_EQ(device_put(torch::ones({3}), {one.make_mesh({{"dp", 1}}), P("dp")}).sum().item<int>(), 3);
+    EXPECT_EQ(device_put(torch::ones({3}), {one.make_mesh({{"dp", 1}}), P("dp")}).sum().item<int>(),
+              3);
   }
   EXPECT_THAT(message([] { Runtime::current(); }), HasSubstr("[Runtime] there is none"));
   Runtime again({.devices = 2});
-  EXPECT_EQ(device_put(torch::ones({3}), {again.make_mesh({{"dp", 2}}), P("dp")}).sum().item<int>(), 3);
+  EXPECT_EQ(device_put(torch::ones({3}), {again.make_mesh({{"dp", 2}}), P("dp")}).sum().item<int>(),
+            3);
 }
 
 TEST_F(Sharding, PrintsTheValueAndHowItLies) {

@@ -35,8 +35,8 @@ bool ShardedOp::single_device(const c10::OperatorHandle& op, torch::jit::Stack& 
   return true;
 }
 
-void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::IValue* arguments,
-                const Mesh& mesh) {
+void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& stack,
+                           c10::IValue* arguments, const Mesh& mesh) {
   const std::size_t count = info_->arguments.size();
   c10::SmallVector<c10::IValue, 4> kept;  // wrappers that a return refers to, by return
   for (const ReturnInfo& result : info_->returns) {
@@ -77,13 +77,14 @@ void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& sta
   }
 }
 
-at::Tensor ShardedOp::wrap_single(const Mesh& mesh, const at::Tensor& local, const c10::IValue& base) {
+at::Tensor ShardedOp::wrap_single(const Mesh& mesh, const at::Tensor& local,
+                                  const c10::IValue& base) {
   if (!local.defined()) return local;
   const ShardedView* view = base.isTensor() ? sharded_view(base.toTensor()) : nullptr;
   auto allocation = view ? view->allocation() : std::make_shared<Allocation>();
-  return wrap(local.sizes().vec(),
-              c10::make_intrusive<ShardedView>(mesh, replicated_dims(static_cast<std::size_t>(local.dim())),
-                                               Shards{local}, std::move(allocation)));
+  return wrap(local.sizes().vec(), c10::make_intrusive<ShardedView>(
+                                       mesh, replicated_dims(static_cast<std::size_t>(local.dim())),
+                                       Shards{local}, std::move(allocation)));
 }
 
 }  // namespace meshtorch

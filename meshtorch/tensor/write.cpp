@@ -24,7 +24,8 @@ void adopt(const at::Tensor& wrapper, const ShardedView& like, Make make) {
   allocation->unreduced = like.unreduced();
   allocation->content = Allocation::Content::zeros;
   rebind(wrapper, shape_of(wrapper),
-         c10::make_intrusive<ShardedView>(like.mesh(), like.shared_dims(), std::move(locals), allocation));
+         c10::make_intrusive<ShardedView>(like.mesh(), like.shared_dims(), std::move(locals),
+                                          allocation));
 }
 
 // Zeroes the whole storage that a local tensor is a view of.
@@ -49,13 +50,16 @@ double alpha_of(const Frame& frame) {
 }  // namespace
 
 bool unaliased(const ShardedView& view) {
-  return view.allocation().use_count() == 1 && c10::raw::intrusive_ptr::use_count(const_cast<ShardedView*>(&view)) == 1;
+  return view.allocation().use_count() == 1 &&
+         c10::raw::intrusive_ptr::use_count(const_cast<ShardedView*>(&view)) == 1;
 }
 
 void check_writable(const OpInfo& info, const std::string& operand, ShardedView& view) {
   Allocation& allocation = *view.allocation();
   auto refuse = [&](const std::string& what) {
-    fail({.op = info.name, .where = operand, .what = what,
+    fail({.op = info.name,
+          .where = operand,
+          .what = what,
           .remedy = "reshard the base first so that the view is local, or clone() the view"});
   };
   if (!allocation.copy_of.expired()) {
@@ -79,26 +83,32 @@ void written(ShardedView& view) {
 namespace {
 
 // Views of a plain tensor, or the tensor they view: changing what one handle is would part them.
-bool shares_storage(const at::Tensor& plain) { return plain.has_storage() && plain.storage().use_count() > 1; }
+bool shares_storage(const at::Tensor& plain) {
+  return plain.has_storage() && plain.storage().use_count() > 1;
+}
 
 void refuse_plain(const Runtime& runtime, const Frame& frame, std::size_t operand) {
   if (runtime.mode() != Mode::strict) return;
-  fail({.op = frame.info.name, .where = frame.operand_name(operand),
-        .what = "strict mode: a plain tensor is written with a sharded operand (" + frame.layouts() + ")",
+  fail({.op = frame.info.name,
+        .where = frame.operand_name(operand),
+        .what = "strict mode: a plain tensor is written with a sharded operand (" +
+                frame.layouts() + ")",
         .remedy = "device_put or replicate it first"});
 }
 
 at::Tensor gathered(const Frame& frame, std::size_t operand) {
   if (frame.views[operand] == nullptr) return frame.tensors[operand];
   const Shape shape = shape_of(frame.tensors[operand]);
-  return redistribute(*frame.views[operand], shape, Layout::replicated(static_cast<std::int64_t>(shape.size())),
+  return redistribute(*frame.views[operand], shape,
+                      Layout::replicated(static_cast<std::int64_t>(shape.size())),
                       {frame.info.name, Origin::implied, frame.operand_name(operand)}, true)
       .front();
 }
 
 }  // namespace
 
-bool run_on_plain_views(const c10::OperatorHandle& op, Runtime& runtime, Frame& frame, torch::jit::Stack& stack) {
+bool run_on_plain_views(const c10::OperatorHandle& op, Runtime& runtime, Frame& frame,
+                        torch::jit::Stack& stack) {
   bool found = false;
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     if (!frame.info.arguments[i].written) continue;
@@ -119,13 +129,15 @@ bool run_on_plain_views(const c10::OperatorHandle& op, Runtime& runtime, Frame& 
       call.emplace_back(gathered(frame, static_cast<std::size_t>(mine[0])));
     } else if (given.isTensorList()) {
       c10::List<at::Tensor> list;
-      for (const int operand : mine) list.push_back(gathered(frame, static_cast<std::size_t>(operand)));
+      for (const int operand : mine)
+        list.push_back(gathered(frame, static_cast<std::size_t>(operand)));
       call.emplace_back(std::move(list));
     } else if (!mine.empty() && !given.isNone()) {
       c10::List<std::optional<at::Tensor>> list;
       for (const int operand : mine) {
         const auto index = static_cast<std::size_t>(operand);
-        list.push_back(frame.tensors[index].defined() ? std::optional(gathered(frame, index)) : std::nullopt);
+        list.push_back(frame.tensors[index].defined() ? std::optional(gathered(frame, index))
+                                                      : std::nullopt);
       }
       call.emplace_back(std::move(list));
     } else {
@@ -150,7 +162,8 @@ void convert_plain_destinations(Runtime& runtime, Frame& frame) {
       for (std::size_t d = 0; d < runtime.communicator().addressable(frame.mesh).size(); ++d) {
         locals.push_back(plain.detach().clone());
       }
-      convert(plain, wrap(frame.mesh, shape_of(plain), Layout::replicated(plain.dim()), std::move(locals)));
+      convert(plain, wrap(frame.mesh, shape_of(plain), Layout::replicated(plain.dim()),
+                          std::move(locals)));
       frame.views[index] = sharded_view(plain);
     }
   }
@@ -167,17 +180,20 @@ void adopt_accumulation(Frame& frame) {
   if (destination->allocation()->content == Allocation::Content::zeros && unaliased(*destination)) {
     if (destination->layout() != addend->layout()) {
       const auto dtype = frame.tensors[0].scalar_type();
-      adopt(frame.tensors[0], *addend,
-            [&](const at::Tensor& local) { return at::zeros_like(local, local.options().dtype(dtype)); });
+      adopt(frame.tensors[0], *addend, [&](const at::Tensor& local) {
+        return at::zeros_like(local, local.options().dtype(dtype));
+      });
       frame.views[0] = sharded_view(frame.tensors[0]);
     }
     return;
   }
-  const AxisSet axes = addend->unreduced() - destination->unreduced() - destination->layout().sharded();
+  const AxisSet axes =
+      addend->unreduced() - destination->unreduced() - destination->layout().sharded();
   if (axes.empty()) return;
   const auto& positions = Runtime::current().communicator().addressable(frame.mesh);
   for (std::size_t d = 0; d < positions.size(); ++d) {
-    if (frame.mesh.group_rank(positions[d], ordered(axes)) != 0) zero_storage(destination->locals()[d]);
+    if (frame.mesh.group_rank(positions[d], ordered(axes)) != 0)
+      zero_storage(destination->locals()[d]);
   }
   destination->allocation()->unreduced = destination->unreduced() | axes;
 }
@@ -187,9 +203,10 @@ void assign(const Frame& frame, std::size_t operand, const at::Tensor& value) {
   const Layout layout = destination.layout();
   const Shape shape = shape_of(frame.tensors[operand]);
   ShardedView* source = sharded_view(value);
-  const Cause cause{.op = frame.info.name, .origin = Origin::implied, .where = frame.operand_name(operand)};
-  const Shards locals = source ? redistribute(*source, shape, layout, cause)
-                               : place(value, frame.mesh, layout);
+  const Cause cause{
+      .op = frame.info.name, .origin = Origin::implied, .where = frame.operand_name(operand)};
+  const Shards locals =
+      source ? redistribute(*source, shape, layout, cause) : place(value, frame.mesh, layout);
   for (std::size_t d = 0; d < locals.size(); ++d) destination.locals()[d].copy_(locals[d]);
 }
 
@@ -218,7 +235,8 @@ void run_fill(const c10::OperatorHandle& op, Frame& frame, torch::jit::Stack& st
   c10::IValue value = zero ? c10::IValue() : frame.arguments[1];
   if (frame.tensors.size() > 1 && frame.views[1] != nullptr) {
     value = redistribute(*frame.views[1], shape_of(frame.tensors[1]),
-                         Layout::replicated(frame.tensors[1].dim()), {frame.info.name, Origin::implied, "value"})
+                         Layout::replicated(frame.tensors[1].dim()),
+                         {frame.info.name, Origin::implied, "value"})
                 .front();
   }
   const AxisList unreduced = ordered(view.unreduced());
@@ -247,14 +265,17 @@ void run_metadata(const c10::OperatorHandle&, Frame& frame, torch::jit::Stack& s
     const at::Tensor result = call.back().toTensor();
     ShardedView* view = sharded_view(result);
     if (view->allocation() != frame.views[0]->allocation()) {
-      fail({.op = frame.info.name, .where = "self",
-            .what = "changes the shape in place, but " + describe(self) + " needs communication for it",
+      fail({.op = frame.info.name,
+            .where = "self",
+            .what =
+                "changes the shape in place, but " + describe(self) + " needs communication for it",
             .remedy = "use the out-of-place op"});
     }
     rebind(self, shape_of(result), c10::intrusive_ptr<ShardedView>::reclaim_copy(view));
   } else if (!resizes || !frame.arguments[1].isIntList() ||
              self.sizes() != at::IntArrayRef(frame.arguments[1].toIntVector())) {
-    fail({.op = frame.info.name, .where = "self",
+    fail({.op = frame.info.name,
+          .where = "self",
           .what = "a sharded tensor " + describe(self) + " cannot change its size in place",
           .remedy = "make a new tensor"});
   }
@@ -264,14 +285,17 @@ void run_metadata(const c10::OperatorHandle&, Frame& frame, torch::jit::Stack& s
 void run_out(Frame& frame, torch::jit::Stack& stack) {
   const std::size_t count = frame.info.arguments.size();
   if (!frame.info.functional) {
-    fail({.op = frame.info.name, .where = "out", .what = "has no functional form to run sharded",
+    fail({.op = frame.info.name,
+          .where = "out",
+          .what = "has no functional form to run sharded",
           .remedy = "use the op without out="});
   }
   torch::jit::Stack call;
   std::vector<at::Tensor> outputs;
   for (std::size_t i = 0; i < count; ++i) {
     if (frame.info.arguments[i].written) {
-      if (frame.info.arguments[i].kind == ArgumentKind::tensor) outputs.push_back(frame.arguments[i].toTensor());
+      if (frame.info.arguments[i].kind == ArgumentKind::tensor)
+        outputs.push_back(frame.arguments[i].toTensor());
     } else {
       call.push_back(frame.arguments[i]);
     }
@@ -283,7 +307,8 @@ void run_out(Frame& frame, torch::jit::Stack& stack) {
     bool is_output = false;
     for (std::size_t a = 0; a < count; ++a) {
       if (!frame.info.arguments[a].written) continue;
-      for (const int operand : frame.argument_operands[a]) is_output |= static_cast<std::size_t>(operand) == i;
+      for (const int operand : frame.argument_operands[a])
+        is_output |= static_cast<std::size_t>(operand) == i;
     }
     if (!is_output) continue;
     const at::Tensor value = call[next++].toTensor();
@@ -291,7 +316,9 @@ void run_out(Frame& frame, torch::jit::Stack& stack) {
     if (frame.views[i] == nullptr) {
       // Its own elements are not read: it becomes what the result is.
       if (Runtime::current().mode() == Mode::strict) {
-        fail({.op = frame.info.name, .where = "out", .what = "strict mode: a plain out= receives " + describe(value),
+        fail({.op = frame.info.name,
+              .where = "out",
+              .what = "strict mode: a plain out= receives " + describe(value),
               .remedy = "use the op without out="});
       }
       if (shares_storage(out) && out.sizes() == value.sizes()) {

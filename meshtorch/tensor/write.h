@@ -23,7 +23,8 @@ void written(ShardedView& view);
 
 // Where a view of a plain tensor, or the base of one, is written with sharded operands: those are
 // gathered and the plain tensor stays plain. False where there is none.
-bool run_on_plain_views(const c10::OperatorHandle& op, Runtime& runtime, Frame& frame, torch::jit::Stack& stack);
+bool run_on_plain_views(const c10::OperatorHandle& op, Runtime& runtime, Frame& frame,
+                        torch::jit::Stack& stack);
 
 // A plain tensor that is written with a sharded operand becomes a replicated sharded tensor, for every
 // handle of it. Strict mode refuses.

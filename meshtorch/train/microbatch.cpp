@@ -13,21 +13,29 @@ namespace {
 
 void check(const Batch& batch, std::int64_t count) {
   auto refuse = [](std::string where, std::string what, std::string remedy) {
-    fail({.op = "microbatches", .where = std::move(where), .what = std::move(what), .remedy = std::move(remedy)});
+    fail({.op = "microbatches",
+          .where = std::move(where),
+          .what = std::move(what),
+          .remedy = std::move(remedy)});
   };
-  if (!batch.inputs.defined() || !batch.targets.defined() || batch.inputs.dim() == 0 || batch.targets.dim() == 0) {
+  if (!batch.inputs.defined() || !batch.targets.defined() || batch.inputs.dim() == 0 ||
+      batch.targets.dim() == 0) {
     refuse("batch", "expected inputs and targets with a batch dim", "give both");
   }
   const std::int64_t rows = batch.inputs.size(0);
   if (rows != batch.targets.size(0)) {
-    refuse("batch", text("inputs have ", rows, " rows, targets ", batch.targets.size(0)), "give as many of both");
+    refuse("batch", text("inputs have ", rows, " rows, targets ", batch.targets.size(0)),
+           "give as many of both");
   }
   if (count < 1 || count > rows) {
-    refuse("count", text("got ", count, ", expected 1 to the batch size ", rows), "use fewer microbatches or a larger batch");
+    refuse("count", text("got ", count, ", expected 1 to the batch size ", rows),
+           "use fewer microbatches or a larger batch");
   }
 }
 
-bool counts_targets(const at::Tensor& targets) { return at::isIntegralType(targets.scalar_type(), false); }
+bool counts_targets(const at::Tensor& targets) {
+  return at::isIntegralType(targets.scalar_type(), false);
+}
 
 std::int64_t valid(const at::Tensor& targets, std::int64_t ignore_index) {
   if (!counts_targets(targets)) return targets.numel();
@@ -36,13 +44,15 @@ std::int64_t valid(const at::Tensor& targets, std::int64_t ignore_index) {
 
 }  // namespace
 
-std::vector<Microbatch> microbatches(const Batch& batch, std::int64_t count, const NamedSharding& sharding,
-                                     MicrobatchOptions options) {
+std::vector<Microbatch> microbatches(const Batch& batch, std::int64_t count,
+                                     const NamedSharding& sharding, MicrobatchOptions options) {
   check(batch, count);
   const std::int64_t rows = batch.inputs.size(0);
   const std::int64_t total = valid(batch.targets, options.ignore_index);
   if (total == 0) {
-    fail({.op = "microbatches", .where = "targets", .what = text("every one is ignored (", options.ignore_index, ")"),
+    fail({.op = "microbatches",
+          .where = "targets",
+          .what = text("every one is ignored (", options.ignore_index, ")"),
           .remedy = "give a batch with valid targets"});
   }
   std::vector<Microbatch> results;
@@ -58,7 +68,8 @@ std::vector<Microbatch> microbatches(const Batch& batch, std::int64_t count, con
       allocation.count = std::make_shared<const Allocation::Count>(
           Allocation::Count{allocation.version, host.numel(), options.ignore_index, mine});
     }
-    results.emplace_back(device_put(batch.inputs.narrow(0, piece.begin, piece.size()), sharding), std::move(targets),
+    results.emplace_back(device_put(batch.inputs.narrow(0, piece.begin, piece.size()), sharding),
+                         std::move(targets),
                          static_cast<double>(mine) / static_cast<double>(total));
   }
   return results;

@@ -43,7 +43,7 @@ struct MicrobatchOptions {
 // number of valid targets is counted here, on the host, so that no loss has to communicate for it.
 // Throws Error: count below one or above the batch size, inputs and targets of other lengths, a batch
 // without any valid target.
-std::vector<Microbatch> microbatches(const Batch& batch, std::int64_t count, const NamedSharding& sharding,
-                                     MicrobatchOptions options = {});
+std::vector<Microbatch> microbatches(const Batch& batch, std::int64_t count,
+                                     const NamedSharding& sharding, MicrobatchOptions options = {});
 
 }  // namespace meshtorch

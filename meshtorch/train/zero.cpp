@@ -21,13 +21,18 @@ Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
 
 void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options) {
   auto refuse = [](std::string where, std::string what, std::string remedy) {
-    fail({.op = "Zero", .where = std::move(where), .what = std::move(what), .remedy = std::move(remedy)});
+    fail({.op = "Zero",
+          .where = std::move(where),
+          .what = std::move(what),
+          .remedy = std::move(remedy)});
   };
   if (options.stage != 1) {
-    refuse("stage", text("got ", options.stage, ", expected 1"), "use stage 1, the one there is so far");
+    refuse("stage", text("got ", options.stage, ", expected 1"),
+           "use stage 1, the one there is so far");
   }
   if (options.clip_norm && !(*options.clip_norm > 0)) {
-    refuse("clip_norm", text("got ", *options.clip_norm, ", expected a positive number"), "leave it out not to clip");
+    refuse("clip_norm", text("got ", *options.clip_norm, ", expected a positive number"),
+           "leave it out not to clip");
   }
   if (parameters.empty()) refuse("parameters", "there are none", "give model->parameters()");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -42,13 +47,15 @@ void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options
       refuse(where, "is sharded over \"" + options.axis + "\" already: " + describe(parameters[i]),
              "shard parameters over other axes");
     }
-    if (!view->unreduced().empty()) refuse(where, "is unreduced: " + describe(parameters[i]), "reshard it first");
+    if (!view->unreduced().empty())
+      refuse(where, "is unreduced: " + describe(parameters[i]), "reshard it first");
   }
 }
 
 std::vector<at::Tensor> unique(std::vector<at::Tensor> parameters) {
   std::set<const void*> seen;
-  std::erase_if(parameters, [&](const at::Tensor& p) { return !seen.insert(p.unsafeGetTensorImpl()).second; });
+  std::erase_if(parameters,
+                [&](const at::Tensor& p) { return !seen.insert(p.unsafeGetTensorImpl()).second; });
   return parameters;
 }
 
@@ -80,7 +87,8 @@ PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::in
   for (std::size_t dim = 0; dim < shape.size(); ++dim) {
     const std::int64_t pieces = mesh.shards(layout.dims[dim]) * mesh.axis_size(index);
     const bool divides = shape[dim] > 0 && shape[dim] % pieces == 0;
-    if (divides && (best < 0 || shape[dim] > shape[static_cast<std::size_t>(best)])) best = static_cast<int>(dim);
+    if (divides && (best < 0 || shape[dim] > shape[static_cast<std::size_t>(best)]))
+      best = static_cast<int>(dim);
   }
   if (best >= 0) layout.dims[static_cast<std::size_t>(best)].push_back(index);
   return spec_of(mesh, layout);
@@ -91,7 +99,8 @@ ZeroShards::ZeroShards(std::vector<at::Tensor> parameters, ZeroOptions options)
   check(parameters_, options_);
   torch::NoGradGuard no_grad;
   for (const at::Tensor& parameter : parameters_) {
-    const PartitionSpec spec = zero_spec(sharding_of(parameter), shape_of(parameter), options_.axis);
+    const PartitionSpec spec =
+        zero_spec(sharding_of(parameter), shape_of(parameter), options_.axis);
     shards_.push_back(reshard(parameter.detach(), spec).requires_grad_(parameter.requires_grad()));
     versions_.push_back(sharded_view(parameter)->allocation()->version);
   }
@@ -100,7 +109,8 @@ ZeroShards::ZeroShards(std::vector<at::Tensor> parameters, ZeroOptions options)
 void ZeroShards::take_outside_changes() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const std::uint64_t version = sharded_view(parameters_[i])->allocation()->version;
-    if (std::exchange(versions_[i], version) != version) shards_[i].detach().copy_(parameters_[i].detach());
+    if (std::exchange(versions_[i], version) != version)
+      shards_[i].detach().copy_(parameters_[i].detach());
   }
 }
 
@@ -116,20 +126,25 @@ void ZeroShards::reduce_gradients() {
     if (!gradient.defined()) continue;
     const ShardedView* view = sharded_view(gradient);
     if (view == nullptr) {
-      fail({.op = "Zero", .where = text("gradient of parameter ", i), .what = "is a plain tensor",
+      fail({.op = "Zero",
+            .where = text("gradient of parameter ", i),
+            .what = "is a plain tensor",
             .remedy = "assign a sharded one"});
     }
-    moves.push_back({shape_of(gradient), view->layout(), sharded_view(shards_[i])->layout(), view->locals()});
+    moves.push_back(
+        {shape_of(gradient), view->layout(), sharded_view(shards_[i])->layout(), view->locals()});
     owners.push_back(i);
   }
   if (moves.empty()) return;
   const Mesh mesh = sharded_view(parameters_[0])->mesh();
-  redistribute_all(mesh, moves, {.op = "Zero::reduce_gradients", .origin = Origin::asked, .where = ""});
+  redistribute_all(mesh, moves,
+                   {.op = "Zero::reduce_gradients", .origin = Origin::asked, .where = ""});
   for (std::size_t k = 0; k < moves.size(); ++k) {
     at::Tensor& shard = shards_[owners[k]];
     // A gradient that had nothing to reduce still belongs to the program: clipping must not scale it.
     for (std::size_t d = 0; d < moves[k].locals.size(); ++d) {
-      if (options_.clip_norm && moves[k].locals[d].is_alias_of(sharded_view(parameters_[owners[k]].grad())->locals()[d])) {
+      if (options_.clip_norm && moves[k].locals[d].is_alias_of(
+                                    sharded_view(parameters_[owners[k]].grad())->locals()[d])) {
         moves[k].locals[d] = moves[k].locals[d].clone();
       }
     }
@@ -150,7 +165,8 @@ double ZeroShards::global_norm() const {
     const ShardedView& view = *sharded_view(shard.grad());
     for (std::size_t d = 0; d < positions.size(); ++d) {
       if (!counts(mesh, view, positions[d])) continue;
-      const at::Tensor norm = at::linalg_vector_norm(view.locals()[d], 2, std::nullopt, false, at::kDouble);
+      const at::Tensor norm =
+          at::linalg_vector_norm(view.locals()[d], 2, std::nullopt, false, at::kDouble);
       sums[d].add_(norm.square());
     }
   }
@@ -183,17 +199,20 @@ void ZeroShards::gather_parameters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!shards_[i].grad().defined()) continue;
     const ShardedView& shard = *sharded_view(shards_[i]);
-    moves.push_back({shape_of(shards_[i]), shard.layout(), sharded_view(parameters_[i])->layout(), shard.locals()});
+    moves.push_back({shape_of(shards_[i]), shard.layout(), sharded_view(parameters_[i])->layout(),
+                     shard.locals()});
     owners.push_back(i);
   }
   if (moves.empty()) return;
   const Mesh mesh = sharded_view(parameters_[0])->mesh();
-  redistribute_all(mesh, moves, {.op = "Zero::gather_parameters", .origin = Origin::asked, .where = ""});
+  redistribute_all(mesh, moves,
+                   {.op = "Zero::gather_parameters", .origin = Origin::asked, .where = ""});
   at::AutoDispatchBelowADInplaceOrView below;
   for (std::size_t k = 0; k < moves.size(); ++k) {
     const at::Tensor& tensor = parameters_[owners[k]];
     ShardedView& parameter = *sharded_view(tensor);
-    for (std::size_t d = 0; d < moves[k].locals.size(); ++d) parameter.locals()[d].copy_(moves[k].locals[d]);
+    for (std::size_t d = 0; d < moves[k].locals.size(); ++d)
+      parameter.locals()[d].copy_(moves[k].locals[d]);
     versions_[owners[k]] = ++parameter.allocation()->version;
     tensor.unsafeGetTensorImpl()->bump_version();
   }

@@ -62,7 +62,8 @@ class ZeroShards {
 
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> shards_;
-  std::vector<std::uint64_t> versions_;  // of the parameters when the shards were last equal to them
+  std::vector<std::uint64_t>
+      versions_;  // of the parameters when the shards were last equal to them
   ZeroOptions options_;
   std::optional<double> gradient_norm_;
 };
@@ -78,7 +79,8 @@ class Zero : private ZeroShards, public Optimizer {
   // `options` are the optimizer's own: AdamWOptions(3e-4).
   template <class Options>
   Zero(std::vector<at::Tensor> parameters, ZeroOptions zero, Options options)
-      : ZeroShards(std::move(parameters), std::move(zero)), Optimizer(ZeroShards::shards(), std::move(options)) {}
+      : ZeroShards(std::move(parameters), std::move(zero)),
+        Optimizer(ZeroShards::shards(), std::move(options)) {}
 
   using ZeroShards::gradient_norm;
   using ZeroShards::shards;

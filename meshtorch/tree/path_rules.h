@@ -31,18 +31,19 @@ struct Leaf {
 // One line of the report.
 struct Match {
   Leaf leaf;
-  int rule = -1;              // which rule fired; -1: none
+  int rule = -1;  // which rule fired; -1: none
   PartitionSpec spec;
   std::int64_t bytes_per_device = 0;  // of the largest shard
-  std::string note;           // "uneven: dim 0 of 50257 over tp=2", "tied to tokens.weight"
+  std::string note;                   // "uneven: dim 0 of 50257 over tp=2", "tied to tokens.weight"
 };
 
 struct MatchReport {
   std::vector<PathRule> rules;
-  std::vector<Match> matches;         // in the order of the leaves
-  std::vector<int> unused_rules;      // fired for no leaf and never would have
-  std::vector<int> shadowed_rules;    // would have fired for some leaf, but an earlier rule always did
-  std::string to_string() const;      // a table: path, shape, rule, spec, bytes per device, note
+  std::vector<Match> matches;     // in the order of the leaves
+  std::vector<int> unused_rules;  // fired for no leaf and never would have
+  std::vector<int>
+      shadowed_rules;             // would have fired for some leaf, but an earlier rule always did
+  std::string to_string() const;  // a table: path, shape, rule, spec, bytes per device, note
 };
 
 enum class Unmatched { error, replicate };

@@ -32,13 +32,13 @@ inline void expect_close(const at::Tensor& got, const at::Tensor& expected, cons
   ASSERT_EQ(value.scalar_type(), dense.scalar_type()) << what;
   if (dense.numel() == 0 || torch::allclose(value, dense, rtol, atol, true)) return;
   ADD_FAILURE() << what << " differs by up to "
-                << (value.to(torch::kDouble) - dense.to(torch::kDouble)).abs().max().item<double>() << " of "
-                << dense.to(torch::kDouble).abs().max().item<double>() << ", layout "
+                << (value.to(torch::kDouble) - dense.to(torch::kDouble)).abs().max().item<double>()
+                << " of " << dense.to(torch::kDouble).abs().max().item<double>() << ", layout "
                 << (is_sharded(got) ? sharding_of(got).spec.to_string() : "plain");
 }
 
-inline void expect_close(const torch::nn::Module& got, const torch::nn::Module& expected, double rtol = 1e-5,
-                         double atol = 1e-6) {
+inline void expect_close(const torch::nn::Module& got, const torch::nn::Module& expected,
+                         double rtol = 1e-5, double atol = 1e-6) {
   const auto parameters = got.named_parameters();
   for (const auto& item : expected.named_parameters()) {
     const auto& mine = parameters[item.key()];
@@ -46,7 +46,8 @@ inline void expect_close(const torch::nn::Module& got, const torch::nn::Module& 
     expect_close(mine.grad(), item.value().grad(), "gradient of " + item.key(), rtol, atol);
   }
   const auto buffers = got.named_buffers();
-  for (const auto& item : expected.named_buffers()) expect_close(buffers[item.key()], item.value(), item.key(), rtol, atol);
+  for (const auto& item : expected.named_buffers())
+    expect_close(buffers[item.key()], item.value(), item.key(), rtol, atol);
 }
 
 template <class F>

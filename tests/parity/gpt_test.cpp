@@ -52,7 +52,8 @@ struct Case {
   std::int64_t microbatches;
 };
 
-std::vector<double> sharded_losses(mt::Runtime& runtime, const Case& c, const mt::GptOptions& options) {
+std::vector<double> sharded_losses(mt::Runtime& runtime, const Case& c,
+                                   const mt::GptOptions& options) {
   auto mesh = runtime.make_mesh(c.axes);
   auto model = make_gpt(options);
   mt::shard(*model, mesh, mt::gpt_sharding());
@@ -61,7 +62,8 @@ std::vector<double> sharded_losses(mt::Runtime& runtime, const Case& c, const mt
   std::vector<double> losses;
   for (int step = 0; step < kSteps; ++step) {
     double total = 0;
-    for (const auto& micro : mt::microbatches(make_batch(options, step), c.microbatches, {mesh, P("dp")})) {
+    for (const auto& micro :
+         mt::microbatches(make_batch(options, step), c.microbatches, {mesh, P("dp")})) {
       auto loss = model->loss(micro.inputs, micro.targets) * micro.weight();
       loss.backward();
       total += loss.item<double>();
@@ -94,8 +96,9 @@ TEST_P(GptParity, TwentyStepsOfAdamWEqualPlainLibtorch) {
 std::vector<Case> all_cases() {
   std::vector<Case> cases;
   const std::vector<std::vector<mt::MeshAxis>> meshes{
-      {{"dp", 1}, {"tp", 1}}, {{"dp", 2}, {"tp", 1}}, {{"dp", 8}, {"tp", 1}}, {{"dp", 4}, {"tp", 2}},
-      {{"dp", 2}, {"tp", 4}}, {{"dp", 1}, {"tp", 8}}, {{"pp", 2}, {"dp", 2}, {"tp", 2}}};
+      {{"dp", 1}, {"tp", 1}},           {{"dp", 2}, {"tp", 1}}, {{"dp", 8}, {"tp", 1}},
+      {{"dp", 4}, {"tp", 2}},           {{"dp", 2}, {"tp", 4}}, {{"dp", 1}, {"tp", 8}},
+      {{"pp", 2}, {"dp", 2}, {"tp", 2}}};
   // Four microbatches of two rows are uneven over four and over eight.
   for (const auto& axes : meshes) {
     for (const std::int64_t count : {1, 4}) cases.push_back({axes, count});

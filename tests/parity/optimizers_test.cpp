@@ -23,7 +23,8 @@ constexpr int kSteps = 6;
 
 mt::Mlp make_mlp() {
   torch::manual_seed(3);
-  return mt::Mlp(mt::MlpOptions{.in = 6, .hidden = 16, .out = 4, .layers = 3, .activation = mt::Activation::tanh});
+  return mt::Mlp(mt::MlpOptions{
+      .in = 6, .hidden = 16, .out = 4, .layers = 3, .activation = mt::Activation::tanh});
 }
 
 mt::Batch mlp_batch(int step, std::int64_t rows = 9) {
@@ -31,9 +32,13 @@ mt::Batch mlp_batch(int step, std::int64_t rows = 9) {
   return {torch::randn({rows, 6}), torch::randn({rows, 4})};
 }
 
-at::Tensor mse(mt::Mlp& model, const mt::Batch& batch) { return torch::mse_loss(model->forward(batch.inputs), batch.targets); }
+at::Tensor mse(mt::Mlp& model, const mt::Batch& batch) {
+  return torch::mse_loss(model->forward(batch.inputs), batch.targets);
+}
 
-std::vector<mt::MeshAxis> dp_tp(std::int64_t dp, std::int64_t tp) { return {{"dp", dp}, {"tp", tp}}; }
+std::vector<mt::MeshAxis> dp_tp(std::int64_t dp, std::int64_t tp) {
+  return {{"dp", dp}, {"tp", tp}};
+}
 
 class Optimizers : public testing::Test {
  protected:
@@ -44,7 +49,8 @@ class Optimizers : public testing::Test {
     return model;
   }
   mt::Batch placed(const mt::Batch& batch, const mt::Mesh& mesh) {
-    return {mt::device_put(batch.inputs, {mesh, P("dp")}), mt::device_put(batch.targets, {mesh, P("dp")})};
+    return {mt::device_put(batch.inputs, {mesh, P("dp")}),
+            mt::device_put(batch.targets, {mesh, P("dp")})};
   }
   // One model trained by a plain optimizer on one device, one on the mesh.
   template <class Dense, class Sharded>
@@ -76,29 +82,43 @@ class Optimizers : public testing::Test {
   }
   template <class Optimizer, class Options>
   void compare_plain(Options options) {
-    const auto make = [=](std::vector<at::Tensor> parameters) { return std::make_unique<Optimizer>(parameters, options); };
+    const auto make = [=](std::vector<at::Tensor> parameters) {
+      return std::make_unique<Optimizer>(parameters, options);
+    };
     compare(make, make);
   }
   template <class Optimizer, class Options>
   void compare_zero(Options options) {
-    compare([=](std::vector<at::Tensor> parameters) { return std::make_unique<Optimizer>(parameters, options); },
-            [=](std::vector<at::Tensor> parameters) {
-              return std::make_unique<mt::Zero<Optimizer>>(parameters, mt::ZeroOptions{.axis = "dp"}, options);
-            });
+    compare(
+        [=](std::vector<at::Tensor> parameters) {
+          return std::make_unique<Optimizer>(parameters, options);
+        },
+        [=](std::vector<at::Tensor> parameters) {
+          return std::make_unique<mt::Zero<Optimizer>>(parameters, mt::ZeroOptions{.axis = "dp"},
+                                                       options);
+        });
   }
 
   mt::Runtime runtime{{.devices = 8, .warn_fallback = false}};
 };
 
-TEST_F(Optimizers, PlainSgd) { compare_plain<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).nesterov(true)); }
-TEST_F(Optimizers, PlainAdam) { compare_plain<optim::Adam>(optim::AdamOptions(0.01).amsgrad(true)); }
+TEST_F(Optimizers, PlainSgd) {
+  compare_plain<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9).weight_decay(0.01).nesterov(true));
+}
+TEST_F(Optimizers, PlainAdam) {
+  compare_plain<optim::Adam>(optim::AdamOptions(0.01).amsgrad(true));
+}
 TEST_F(Optimizers, PlainAdamW) { compare_plain<optim::AdamW>(optim::AdamWOptions(0.01)); }
-TEST_F(Optimizers, PlainRmsprop) { compare_plain<optim::RMSprop>(optim::RMSpropOptions(0.01).momentum(0.5)); }
+TEST_F(Optimizers, PlainRmsprop) {
+  compare_plain<optim::RMSprop>(optim::RMSpropOptions(0.01).momentum(0.5));
+}
 TEST_F(Optimizers, PlainAdagrad) { compare_plain<optim::Adagrad>(optim::AdagradOptions(0.01)); }
 TEST_F(Optimizers, ZeroSgd) { compare_zero<optim::SGD>(optim::SGDOptions(0.1).momentum(0.9)); }
 TEST_F(Optimizers, ZeroAdam) { compare_zero<optim::Adam>(optim::AdamOptions(0.01)); }
 TEST_F(Optimizers, ZeroAdamW) { compare_zero<optim::AdamW>(optim::AdamWOptions(0.01)); }
-TEST_F(Optimizers, ZeroRmsprop) { compare_zero<optim::RMSprop>(optim::RMSpropOptions(0.01).centered(true)); }
+TEST_F(Optimizers, ZeroRmsprop) {
+  compare_zero<optim::RMSprop>(optim::RMSpropOptions(0.01).centered(true));
+}
 
 TEST_F(Optimizers, Lbfgs) {
   for (const bool line_search : {false, true}) {
@@ -122,7 +142,8 @@ TEST_F(Optimizers, Lbfgs) {
     mt::Zero<optim::LBFGS> optimizer(model->parameters(), {.axis = "dp"}, options);
     train(optimizer, model, placed(mlp_batch(0), mesh));
     const auto expected = dense->named_parameters();
-    for (const auto& item : model->named_parameters()) mt::expect_close(item.value(), expected[item.key()], item.key(), 1e-3, 1e-4);
+    for (const auto& item : model->named_parameters())
+      mt::expect_close(item.value(), expected[item.key()], item.key(), 1e-3, 1e-4);
     EXPECT_LT(mse(model, placed(mlp_batch(0), mesh)).item<double>(), 0.8);
   }
 }
@@ -145,10 +166,12 @@ TEST_F(Optimizers, SchedulersDriveZero) {
     scheduler.step();
     optimizer.zero_grad();
   }
-  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(), dense_optimizer.param_groups()[0].options().get_lr());
+  EXPECT_EQ(optimizer.param_groups()[0].options().get_lr(),
+            dense_optimizer.param_groups()[0].options().get_lr());
   EXPECT_LT(optimizer.param_groups()[0].options().get_lr(), 0.2);
   const auto expected = dense->named_parameters();
-  for (const auto& item : model->named_parameters()) mt::expect_close(item.value(), expected[item.key()], item.key());
+  for (const auto& item : model->named_parameters())
+    mt::expect_close(item.value(), expected[item.key()], item.key());
 }
 
 TEST_F(Optimizers, ZeroGradThatKeepsItsBuffers) {
@@ -163,14 +186,17 @@ TEST_F(Optimizers, ZeroGradThatKeepsItsBuffers) {
     dense_optimizer.zero_grad(false);
     runtime.ledger().clear();
     mse(model, placed(mlp_batch(step), mesh)).backward();
-    const auto inside = runtime.ledger().count([](const auto& entry) { return entry.axes == "dp"; });
+    const auto inside =
+        runtime.ledger().count([](const auto& entry) { return entry.axes == "dp"; });
     EXPECT_EQ(inside, 0) << runtime.ledger().to_string();
     optimizer.step();
     optimizer.zero_grad(false);
-    for (const auto& parameter : model->parameters()) EXPECT_EQ(parameter.grad().abs().sum().item<double>(), 0);
+    for (const auto& parameter : model->parameters())
+      EXPECT_EQ(parameter.grad().abs().sum().item<double>(), 0);
   }
   const auto expected = dense->named_parameters();
-  for (const auto& item : model->named_parameters()) mt::expect_close(item.value(), expected[item.key()], item.key());
+  for (const auto& item : model->named_parameters())
+    mt::expect_close(item.value(), expected[item.key()], item.key());
 }
 
 // Cases 19 and 22: each element counts once, whatever its layout.
@@ -202,12 +228,14 @@ TEST_F(Optimizers, ClipNormOverMixedLayouts) {
     copies.back().mutable_grad() = parameter.grad().clone();
   }
   EXPECT_NEAR(nn::utils::clip_grad_norm_(copies, 0.7), norm, 1e-4 * norm);
-  for (std::size_t i = 0; i < copies.size(); ++i) mt::expect_close(copies[i].grad(), dense[i].grad(), "clipped by torch");
+  for (std::size_t i = 0; i < copies.size(); ++i)
+    mt::expect_close(copies[i].grad(), dense[i].grad(), "clipped by torch");
   optimizer.step();
   ASSERT_TRUE(optimizer.gradient_norm().has_value());
   EXPECT_NEAR(*optimizer.gradient_norm(), norm, 1e-5 * norm);
   for (std::size_t i = 0; i < specs.size(); ++i) {
-    mt::expect_close(sharded[i], dense[i].detach() - dense[i].grad(), "parameter " + std::to_string(i));
+    mt::expect_close(sharded[i], dense[i].detach() - dense[i].grad(),
+                     "parameter " + std::to_string(i));
   }
 }
 
@@ -217,7 +245,8 @@ TEST_F(Optimizers, FrozenParametersStay) {
   auto model = sharded_mlp(mesh);
   for (auto* each : {&dense, &model}) (*each)->parameters()[0].requires_grad_(false);
   optim::AdamW dense_optimizer(dense->parameters(), optim::AdamWOptions(0.05).weight_decay(0.1));
-  mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .clip_norm = 1.0}, optim::AdamWOptions(0.05).weight_decay(0.1));
+  mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .clip_norm = 1.0},
+                                   optim::AdamWOptions(0.05).weight_decay(0.1));
   for (int step = 0; step < 3; ++step) {
     mse(dense, mlp_batch(step)).backward();
     nn::utils::clip_grad_norm_(dense->parameters(), 1.0);
@@ -228,7 +257,8 @@ TEST_F(Optimizers, FrozenParametersStay) {
     optimizer.zero_grad();
   }
   const auto expected = dense->named_parameters();
-  for (const auto& item : model->named_parameters()) mt::expect_close(item.value(), expected[item.key()], item.key(), 1e-4, 1e-5);
+  for (const auto& item : model->named_parameters())
+    mt::expect_close(item.value(), expected[item.key()], item.key(), 1e-4, 1e-5);
 }
 
 // Case 35.
@@ -241,11 +271,13 @@ TEST_F(Optimizers, StateBytesPerDeviceAreOneNth) {
   std::int64_t expected = 0, got = 0;
   for (const auto& parameter : model->parameters()) {
     const auto local = mt::addressable_shards(parameter)[0].data.numel();
-    const bool spread = mt::zero_spec(mt::sharding_of(parameter), parameter.sizes().vec(), "dp") != mt::sharding_of(parameter).spec;
+    const bool spread = mt::zero_spec(mt::sharding_of(parameter), parameter.sizes().vec(), "dp") !=
+                        mt::sharding_of(parameter).spec;
     expected += 2 * (spread ? local / 4 : local);
   }
   for (const auto& shard : optimizer.shards()) {
-    const auto& state = static_cast<const optim::AdamWParamState&>(*optimizer.state().at(shard.unsafeGetTensorImpl()));
+    const auto& state = static_cast<const optim::AdamWParamState&>(
+        *optimizer.state().at(shard.unsafeGetTensorImpl()));
     for (const auto& moment : {state.exp_avg(), state.exp_avg_sq()}) {
       EXPECT_EQ(mt::sharding_of(moment).spec, mt::sharding_of(shard).spec);
       got += mt::addressable_shards(moment)[0].data.numel();
@@ -255,7 +287,13 @@ TEST_F(Optimizers, StateBytesPerDeviceAreOneNth) {
 }
 
 mt::GptOptions gpt_options(double dropout = 0.0, bool tied = false) {
-  return {.vocabulary = 32, .length = 8, .width = 32, .layers = 2, .heads = 4, .dropout = dropout, .tied = tied};
+  return {.vocabulary = 32,
+          .length = 8,
+          .width = 32,
+          .layers = 2,
+          .heads = 4,
+          .dropout = dropout,
+          .tied = tied};
 }
 
 mt::Gpt make_gpt(const mt::GptOptions& options) {
@@ -272,7 +310,8 @@ mt::Batch tokens(int step, std::int64_t rows = 8) {
   return {ids.slice(1, 0, 8).contiguous(), targets};
 }
 
-void backward(mt::Gpt& model, const mt::Batch& batch, std::int64_t microbatches, const mt::Mesh& mesh) {
+void backward(mt::Gpt& model, const mt::Batch& batch, std::int64_t microbatches,
+              const mt::Mesh& mesh) {
   for (const auto& micro : mt::microbatches(batch, microbatches, {mesh, P("dp")})) {
     mt::named_scope scope("microbatch");
     (model->loss(micro.inputs, micro.targets) * micro.weight()).backward();
@@ -303,13 +342,17 @@ TEST_F(Optimizers, LedgerOfAStep) {
   for (const std::int64_t count : {1, 4, 8}) {
     auto model = make_gpt(gpt_options());
     mt::shard(*model, mesh, mt::gpt_sharding());
-    mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp"}, optim::AdamWOptions(1e-3));
+    mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp"},
+                                     optim::AdamWOptions(1e-3));
     for (int step = 0; step < 2; ++step) {
       runtime.ledger().clear();
       backward(model, tokens(step, 32), count, mesh);
-      const auto over_dp = [](const mt::LedgerEntry& entry) { return entry.axes.find("dp") != std::string::npos; };
+      const auto over_dp = [](const mt::LedgerEntry& entry) {
+        return entry.axes.find("dp") != std::string::npos;
+      };
       EXPECT_EQ(runtime.ledger().count(over_dp), 0) << runtime.ledger().to_string();
-      EXPECT_EQ(runtime.ledger().count([](const auto& e) { return e.origin == mt::Origin::implied; }), 0);
+      EXPECT_EQ(
+          runtime.ledger().count([](const auto& e) { return e.origin == mt::Origin::implied; }), 0);
       runtime.ledger().clear();
       optimizer.step();
       optimizer.zero_grad();
@@ -317,10 +360,14 @@ TEST_F(Optimizers, LedgerOfAStep) {
         return [=](const mt::LedgerEntry& entry) { return over_dp(entry) && entry.kind == kind; };
       };
       std::int64_t bytes = 0;
-      for (const auto& parameter : model->parameters()) bytes += static_cast<std::int64_t>(mt::addressable_shards(parameter)[0].data.nbytes());
-      EXPECT_EQ(runtime.ledger().count(of(mt::Collective::reduce_scatter)), 1) << runtime.ledger().to_string();
-      EXPECT_EQ(runtime.ledger().count(of(mt::Collective::all_gather)), 1) << runtime.ledger().to_string();
-      EXPECT_EQ(runtime.ledger().count(of(mt::Collective::all_reduce)), 0) << runtime.ledger().to_string();
+      for (const auto& parameter : model->parameters())
+        bytes += static_cast<std::int64_t>(mt::addressable_shards(parameter)[0].data.nbytes());
+      EXPECT_EQ(runtime.ledger().count(of(mt::Collective::reduce_scatter)), 1)
+          << runtime.ledger().to_string();
+      EXPECT_EQ(runtime.ledger().count(of(mt::Collective::all_gather)), 1)
+          << runtime.ledger().to_string();
+      EXPECT_EQ(runtime.ledger().count(of(mt::Collective::all_reduce)), 0)
+          << runtime.ledger().to_string();
       EXPECT_EQ(runtime.ledger().bytes(of(mt::Collective::reduce_scatter)), bytes * 3 / 4);
       EXPECT_EQ(runtime.ledger().bytes(of(mt::Collective::all_gather)), bytes * 3 / 4);
     }
@@ -367,17 +414,26 @@ TEST_F(Optimizers, ZeroRefusesByName) {
   auto mesh = grid();
   auto model = sharded_mlp(mesh);
   const auto make = [&](std::vector<at::Tensor> parameters, mt::ZeroOptions options) {
-    return mt::message_of([&] { mt::Zero<optim::SGD> zero(parameters, options, optim::SGDOptions(0.1)); });
+    return mt::message_of(
+        [&] { mt::Zero<optim::SGD> zero(parameters, options, optim::SGDOptions(0.1)); });
   };
-  EXPECT_EQ(make(model->parameters(), {.axis = "dp", .stage = 2}), "[Zero] stage: got 2, expected 1; use stage 1, the one there is so far");
-  EXPECT_THAT(make(model->parameters(), {.axis = "dp", .clip_norm = -1}), HasSubstr("[Zero] clip_norm: got -1, expected a positive number"));
+  EXPECT_EQ(make(model->parameters(), {.axis = "dp", .stage = 2}),
+            "[Zero] stage: got 2, expected 1; use stage 1, the one there is so far");
+  EXPECT_THAT(make(model->parameters(), {.axis = "dp", .clip_norm = -1}),
+              HasSubstr("[Zero] clip_norm: got -1, expected a positive number"));
   EXPECT_THAT(make({}, {}), HasSubstr("[Zero] parameters: there are none"));
-  EXPECT_THAT(make({torch::ones({2})}, {}), HasSubstr("[Zero] parameter 0: is a plain tensor; shard(model, mesh, rules) first"));
-  EXPECT_THAT(make(model->parameters(), {.axis = "pp"}), HasSubstr("\"pp\" is not an axis of mesh (dp=2, tp=2)"));
-  EXPECT_THAT(make(model->parameters(), {.axis = "tp"}), HasSubstr("is sharded over \"tp\" already"));
-  EXPECT_THAT(make({mt::device_put(torch::ones({2}), {mesh, P().unreduced("dp")})}, {}), HasSubstr("is unreduced"));
+  EXPECT_THAT(make({torch::ones({2})}, {}),
+              HasSubstr("[Zero] parameter 0: is a plain tensor; shard(model, mesh, rules) first"));
+  EXPECT_THAT(make(model->parameters(), {.axis = "pp"}),
+              HasSubstr("\"pp\" is not an axis of mesh (dp=2, tp=2)"));
+  EXPECT_THAT(make(model->parameters(), {.axis = "tp"}),
+              HasSubstr("is sharded over \"tp\" already"));
+  EXPECT_THAT(make({mt::device_put(torch::ones({2}), {mesh, P().unreduced("dp")})}, {}),
+              HasSubstr("is unreduced"));
   auto other = runtime.make_mesh({{"dp", 4}});
-  EXPECT_THAT(make({mt::device_put(torch::ones({2}), {mesh, P()}), mt::device_put(torch::ones({2}), {other, P()})}, {}),
+  EXPECT_THAT(make({mt::device_put(torch::ones({2}), {mesh, P()}),
+                    mt::device_put(torch::ones({2}), {other, P()})},
+                   {}),
               HasSubstr("is on another mesh than parameter 0"));
   EXPECT_THAT(make({at::Tensor()}, {}), HasSubstr("[Zero] parameter 0: "));
 }
@@ -391,7 +447,8 @@ TEST_F(Optimizers, APlainOptimizerStepsOnReducedGradients) {
   ASSERT_EQ(mt::sharding_of(w.grad()).spec, P().unreduced("dp"));
   optimizer.step();
   EXPECT_EQ(mt::sharding_of(w).spec, P());
-  for (const auto& shard : mt::addressable_shards(w)) EXPECT_TRUE(torch::equal(shard.data.detach(), torch::full({3}, -3.0)));
+  for (const auto& shard : mt::addressable_shards(w))
+    EXPECT_TRUE(torch::equal(shard.data.detach(), torch::full({3}, -3.0)));
 }
 
 // Cases 48 and 51.
@@ -422,7 +479,8 @@ TEST_F(Optimizers, RandomNumbersAreThoseOfOneDevice) {
   };
   const auto one = draw(runtime.make_mesh({{"dp", 1}, {"tp", 1}}), P("dp", "tp"));
   for (const auto& axes : {dp_tp(2, 2), dp_tp(8, 1), dp_tp(4, 2), dp_tp(1, 8)}) {
-    for (const P& spec : {P(), P("dp"), P("tp", "dp"), P(mt::axes("dp", "tp")), P("tp").unreduced("dp")}) {
+    for (const P& spec :
+         {P(), P("dp"), P("tp", "dp"), P(mt::axes("dp", "tp")), P("tp").unreduced("dp")}) {
       const auto all = draw(runtime.make_mesh(axes), spec);
       for (std::size_t i = 0; i < one.size(); ++i) {
         EXPECT_TRUE(torch::equal(all[i], one[i])) << mt::name_of(axes) << spec << " draw " << i;
@@ -437,7 +495,8 @@ TEST_F(Optimizers, GptWithDropoutEqualsOneDevice) {
     auto mesh = runtime.make_mesh(axes);
     auto model = make_gpt(gpt_options(0.1));
     mt::shard(*model, mesh, mt::gpt_sharding());
-    mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .clip_norm = 1.0}, optim::AdamWOptions(3e-3));
+    mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .clip_norm = 1.0},
+                                     optim::AdamWOptions(3e-3));
     std::vector<double> all;
     for (int step = 0; step < 20; ++step) {
       double total = 0;
@@ -458,7 +517,8 @@ TEST_F(Optimizers, GptWithDropoutEqualsOneDevice) {
                              std::vector<mt::MeshAxis>{{"pp", 2}, {"dp", 2}, {"tp", 2}}}) {
       const auto got = losses(axes, count);
       for (std::size_t step = 0; step < one.size(); ++step) {
-        EXPECT_NEAR(got[step] / one[step], 1, 1e-6) << mt::name_of(axes) << count << " microbatches, step " << step;
+        EXPECT_NEAR(got[step] / one[step], 1, 1e-6)
+            << mt::name_of(axes) << count << " microbatches, step " << step;
       }
     }
   }
@@ -468,7 +528,8 @@ TEST_F(Optimizers, GptWithDropoutEqualsOneDevice) {
 TEST_F(Optimizers, LearningRatesGrowNoCache) {
   auto mesh = grid();
   auto model = sharded_mlp(mesh);
-  mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .clip_norm = 1.0}, optim::AdamWOptions(0.01));
+  mt::Zero<optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .clip_norm = 1.0},
+                                   optim::AdamWOptions(0.01));
   optim::StepLR scheduler(optimizer, 1, 0.9);
   std::size_t after_two = 0;
   for (int step = 0; step < 8; ++step) {

@@ -16,17 +16,24 @@ namespace {
 
 struct Training {
   explicit Training(mt::Runtime& runtime, double dropout = 0.1)
-      : options{.vocabulary = 32, .length = 16, .width = 32, .layers = 2, .heads = 4, .dropout = dropout},
+      : options{.vocabulary = 32,
+                .length = 16,
+                .width = 32,
+                .layers = 2,
+                .heads = 4,
+                .dropout = dropout},
         mesh(runtime.make_mesh({{"dp", 4}, {"tp", 2}})),
         model(options) {
     mt::shard(*model, mesh, mt::gpt_sharding());
     optimizer = std::make_unique<mt::Zero<torch::optim::AdamW>>(
-        model->parameters(), mt::ZeroOptions{.axis = "dp", .clip_norm = 1.0}, torch::optim::AdamWOptions(1e-3));
+        model->parameters(), mt::ZeroOptions{.axis = "dp", .clip_norm = 1.0},
+        torch::optim::AdamWOptions(1e-3));
   }
 
   void step(std::int64_t count) {
     const auto tokens = torch::randint(options.vocabulary, {16, options.length + 1}, torch::kLong);
-    const mt::Batch batch{tokens.slice(1, 0, options.length).contiguous(), tokens.slice(1, 1).contiguous()};
+    const mt::Batch batch{tokens.slice(1, 0, options.length).contiguous(),
+                          tokens.slice(1, 1).contiguous()};
     for (const auto& micro : mt::microbatches(batch, count, {mesh, P("dp")})) {
       mt::named_scope scope("microbatch");
       (model->loss(micro.inputs, micro.targets) * micro.weight()).backward();
@@ -60,7 +67,9 @@ TEST(Steady, AGptNeedsNoImpliedGather) {
   mt::Runtime runtime({.devices = 8, .mode = mt::Mode::strict});
   Training training(runtime);
   training.step(4);
-  EXPECT_EQ(runtime.ledger().count([](const auto& entry) { return entry.origin == mt::Origin::implied; }), 0);
+  EXPECT_EQ(
+      runtime.ledger().count([](const auto& entry) { return entry.origin == mt::Origin::implied; }),
+      0);
   EXPECT_TRUE(runtime.fallbacks().empty());
 }
 
@@ -78,7 +87,9 @@ TEST(Steady, TensorParallelCollectivesAreMegatrons) {
   EXPECT_EQ(tp, kMicrobatches * (4 * kLayers + 1 + 3 + 1)) << runtime.ledger().to_string();
   EXPECT_EQ(runtime.ledger().count([](const auto& entry) {
     return entry.scope == "microbatch" && entry.axes.find("dp") != std::string::npos;
-  }), 0) << runtime.ledger().to_string();
+  }),
+            0)
+      << runtime.ledger().to_string();
 }
 
 }  // namespace

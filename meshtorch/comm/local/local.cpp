@@ -14,9 +14,12 @@ namespace {
 
 at::Tensor combine(const at::Tensor& a, const at::Tensor& b, Reduction reduction) {
   switch (reduction) {
-    case Reduction::sum: return at::add(a, b);
-    case Reduction::max: return at::maximum(a, b);
-    case Reduction::min: return at::minimum(a, b);
+    case Reduction::sum:
+      return at::add(a, b);
+    case Reduction::max:
+      return at::maximum(a, b);
+    case Reduction::min:
+      return at::minimum(a, b);
   }
   return {};
 }
@@ -24,9 +27,15 @@ at::Tensor combine(const at::Tensor& a, const at::Tensor& b, Reduction reduction
 // As combine, into `a`, which the caller owns.
 void combine_into(at::Tensor& a, const at::Tensor& b, Reduction reduction) {
   switch (reduction) {
-    case Reduction::sum: a.add_(b); break;
-    case Reduction::max: at::maximum_out(a, a, b); break;
-    case Reduction::min: at::minimum_out(a, a, b); break;
+    case Reduction::sum:
+      a.add_(b);
+      break;
+    case Reduction::max:
+      at::maximum_out(a, a, b);
+      break;
+    case Reduction::min:
+      at::minimum_out(a, a, b);
+      break;
   }
 }
 
@@ -42,9 +51,7 @@ at::Tensor tree(const std::vector<at::Tensor>& parts, std::size_t begin, std::si
   return left;
 }
 
-at::Tensor fresh(const at::Tensor& tensor) {
-  return tensor.clone(at::MemoryFormat::Contiguous);
-}
+at::Tensor fresh(const at::Tensor& tensor) { return tensor.clone(at::MemoryFormat::Contiguous); }
 
 // The nested chunk of a local dimension of `size` that rank `rank` of the group gets.
 Interval group_chunk(const Mesh& mesh, AxisList axes, std::int64_t size, std::int64_t rank) {
@@ -90,7 +97,8 @@ class LocalCommunicator final : public Communicator {
     Shards results(shards.size());
     for (const auto& group : mesh.groups(axes)) {
       const auto parts = members(shards, group);
-      at::Tensor sum = parts.size() == 1 ? fresh(parts[0]) : tree(parts, 0, parts.size(), reduction);
+      at::Tensor sum =
+          parts.size() == 1 ? fresh(parts[0]) : tree(parts, 0, parts.size(), reduction);
       results[group[0]] = sum;
       for (std::size_t rank = 1; rank < group.size(); ++rank) results[group[rank]] = fresh(sum);
     }
@@ -114,7 +122,8 @@ class LocalCommunicator final : public Communicator {
     for (const auto& group : mesh.groups(axes)) {
       for (std::size_t rank = 0; rank < group.size(); ++rank) {
         auto parts = members(shards, group);
-        const Interval piece = group_chunk(mesh, axes, parts[0].size(dim), static_cast<std::int64_t>(rank));
+        const Interval piece =
+            group_chunk(mesh, axes, parts[0].size(dim), static_cast<std::int64_t>(rank));
         for (auto& part : parts) part = narrow(part, dim, piece);
         results[group[rank]] =
             parts.size() == 1 ? fresh(parts[0]) : tree(parts, 0, parts.size(), Reduction::sum);
@@ -150,7 +159,8 @@ class LocalCommunicator final : public Communicator {
       results[position] = at::empty(local, shards[position].options());
       Box kept = intersect(source[position], target[position]);
       if (volume(kept) > 0) {
-        narrow(results[position], kept, target[position]).copy_(narrow(shards[position], kept, source[position]));
+        narrow(results[position], kept, target[position])
+            .copy_(narrow(shards[position], kept, source[position]));
       }
     }
     for (const Transfer& transfer : transfers(mesh, shape, from, to)) {
@@ -177,7 +187,9 @@ class LocalCommunicator final : public Communicator {
 
 std::unique_ptr<Communicator> make_local_communicator(std::int64_t devices) {
   if (devices < 1) {
-    fail({.op = "Runtime", .where = "devices", .what = text("got ", devices, ", expected at least 1"),
+    fail({.op = "Runtime",
+          .where = "devices",
+          .what = text("got ", devices, ", expected at least 1"),
           .remedy = "give the number of virtual devices"});
   }
   return std::make_unique<LocalCommunicator>(devices);
