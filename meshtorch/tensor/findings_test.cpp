@@ -569,7 +569,7 @@ TEST_F(Findings, StrictModeNamesTheOpAndBothLayouts) {
                     HasSubstr("; reshard the operand explicitly, or run in mode automatic")));
   EXPECT_THAT(message([&] { unknown.inverse(); }),
               AllOf(HasSubstr("strict mode: the op has no rule, its operands would be gathered"),
-                    HasSubstr("P(dp)"), HasSubstr("Runtime::rules().add")));
+                    HasSubstr("P(dp)"), HasSubstr("Runtime::register_rule")));
   // What is asked for, and what is an algorithm's own sum, is no surprise.
   full(x);
   reshard(x, P());

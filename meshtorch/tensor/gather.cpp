@@ -77,7 +77,7 @@ void ShardedOp::report(const Frame& frame, const Decision& decision) {
     fail({.op = info_->name,
           .where = frame.layouts(),
           .what = "strict mode: the op has no rule, its operands would be gathered",
-          .remedy = "reshard them to P() explicitly, add a rule with Runtime::rules().add, or run "
+          .remedy = "reshard them to P() explicitly, add a rule with Runtime::register_rule, or run "
                     "in mode automatic"});
   }
   dispatch_.runtime().report_fallback(info_->name, frame.layouts());

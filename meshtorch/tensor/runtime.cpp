@@ -11,7 +11,9 @@
 #endif
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/ops/notation.h>
 #include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/op_info.h>
 
 namespace meshtorch {
 namespace {
@@ -83,6 +85,41 @@ void Runtime::manual_seed(std::uint64_t seed) {
   at::manual_seed(seed);
 }
 
+void Runtime::register_rule(const std::string& op, RuleText notation) {
+  const std::string text(notation.view());
+  add_rule(op, text, [text](const OpCall& call) { return rule_for(call, text); });
+}
+
+void Runtime::register_rule(const std::string& op, RuleFunction rule) {
+  add_rule(op, "by a function", std::move(rule));
+}
+
+void Runtime::add_rule(const std::string& op, const std::string& text, RuleFunction rule) {
+  const std::size_t dot = op.find('.');
+  const auto handle = c10::Dispatcher::singleton().findSchema(
+      {op.substr(0, dot), dot == std::string::npos ? "" : op.substr(dot + 1)});
+  if (!handle) {
+    fail({.op = "register_rule",
+          .where = op,
+          .what = "is not an op of libtorch, nor of a library that is loaded",
+          .remedy = "name it as in its schema, with the overload after a dot, and define it before"});
+  }
+  const std::string base = analyse(*handle).base;
+  if (base != op) {
+    fail({.op = "register_rule",
+          .where = op,
+          .what = "runs by the rule of its functional form " + base,
+          .remedy = "register the rule for " + base});
+  }
+  if (handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) {
+    fail({.op = "register_rule",
+          .where = op,
+          .what = "is made of other ops, whose rules it runs by",
+          .remedy = "register rules for those where they have none"});
+  }
+  rules_.add({.name = op, .family = "program", .text = text, .rule = std::move(rule)});
+}
+
 void Runtime::report_fallback(const std::string& op, const std::string& layouts) {
   for (FallbackReport& report : fallbacks_) {
     if (report.op == op) {
@@ -96,7 +133,7 @@ void Runtime::report_fallback(const std::string& op, const std::string& layouts)
                        .where = layouts,
                        .what = "the op has no rule, its operands are gathered",
                        .remedy = "reshard them to P() yourself, add a rule with "
-                                 "Runtime::rules().add, or forbid it "
+                                 "Runtime::register_rule, or forbid it "
                                  "with Mode::strict"})
             << "\n";
 }

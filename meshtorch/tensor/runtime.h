@@ -64,6 +64,19 @@ class Runtime {
   OpRegistry& rules() { return rules_; }
   Dispatch& dispatch() { return *dispatch_; }
 
+  // How an op of the program's own may be sharded (notation: rule/op_rule.h). `op` is its full name, with
+  // the overload: "mylib::scale", "mylib::scale.out"; an in-place or out= form uses the rule of its
+  // functional form where there is one. In-place ops without results and optional, list and
+  // keyword-only tensors are operands like others: all tensors in schema order, lists flattened.
+  //
+  //   runtime.register_rule("mylib::swiglu", "...k,...k->...k");
+  //   runtime.register_rule("mylib::pool", [](const OpCall& call) { return rule_for(call, ...); });
+  //
+  // Throws Error where libtorch does not know the op, where it is made of other ops and needs no rule,
+  // and where it has a rule.
+  void register_rule(const std::string& op, RuleText notation);
+  void register_rule(const std::string& op, RuleFunction rule);
+
   // Ops that ran by gathering because they have no rule, in order of first use.
   const std::vector<FallbackReport>& fallbacks() const { return fallbacks_; }
   void report_fallback(const std::string& op, const std::string& layouts);
@@ -83,6 +96,8 @@ class Runtime {
   Mode mode() const;  // of this thread: the innermost mode_scope, else the option
 
  private:
+  void add_rule(const std::string& op, const std::string& text, RuleFunction rule);
+
   RuntimeOptions options_;
   std::unique_ptr<Communicator> communicator_;
   Ledger ledger_;
