@@ -12,6 +12,7 @@
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tensor/vector.h>
 #include <meshtorch/tensor/visualize.h>
 #include <meshtorch/train/microbatch.h>
 #include <meshtorch/train/zero.h>

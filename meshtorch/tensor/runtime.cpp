@@ -87,6 +87,12 @@ void Runtime::manual_seed(std::uint64_t seed) {
 
 void Runtime::register_rule(const std::string& op, RuleText notation) {
   const std::string text(notation.view());
+  if (const char* problem = RuleText::check(text)) {
+    fail({.op = "register_rule",
+          .where = op,
+          .what = meshtorch::text("the rule ", text, ": ", problem),
+          .remedy = "write it in the notation of rule/op_rule.h"});
+  }
   add_rule(op, text, [text](const OpCall& call) { return rule_for(call, text); });
 }
 
