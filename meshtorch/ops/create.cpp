@@ -35,6 +35,17 @@ void add_create(Family& family) {
   family.add("...->...; each reduced",
              {"zeros_like", "empty_like", "ones_like", "full_like", "rand_like", "randn_like",
               "randint_like", "randint_like.low_dtype", "fill.Scalar"});
+  // Drawn by global element index (kernels/).
+  family.add("...->...; each reduced", {"cauchy", "log_normal", "geometric"});
+  family.add("...,...->...", {"normal.Tensor_Tensor"});
+  family.add("...->...", {"normal.Tensor_float", "normal.float_Tensor"});
+  // Drawn once for all devices, from whole operands: by a generator of the caller's, or by libtorch's
+  // own rejection loops.
+  family.add("...->...", {"rand_like.generator", "randn_like.generator", "randint_like.generator",
+                          "randint_like.low_generator_dtype", "poisson", "_standard_gamma"});
+  family.add("...,->...", {"randint_like.Tensor", "randint_like.Tensor_generator"});
+  family.add("...,...->...", {"binomial"});
+  family.add("...*->...*", {"_sample_dirichlet", "multinomial"});
   family.add("ab->**; each reduced", fresh,
              {"new_zeros", "new_empty", "new_empty_strided", "new_full", "new_ones"});
   family.add("...->...; each", {"clone", "zero", "lift_fresh_copy"});

@@ -32,11 +32,17 @@ void add_reduce(Family& family);
 void add_matmul(Family& family);
 void add_view(Family& family);
 void add_shape(Family& family);
+void add_search(Family& family);
 void add_index(Family& family);
 void add_norm(Family& family);
 void add_conv(Family& family);
+void add_pool(Family& family);
 void add_attention(Family& family);
+void add_recurrent(Family& family);
 void add_loss(Family& family);
+void add_linalg(Family& family);
+void add_fft(Family& family);
+void add_optimizer(Family& family);
 void add_create(Family& family);
 
 struct FamilyList {
@@ -45,10 +51,12 @@ struct FamilyList {
 };
 
 inline constexpr FamilyList kFamilies[] = {
-    {"pointwise", add_pointwise}, {"reduce", add_reduce}, {"matmul", add_matmul},
-    {"view", add_view},           {"shape", add_shape},   {"index", add_index},
-    {"norm", add_norm},           {"conv", add_conv},     {"attention", add_attention},
-    {"loss", add_loss},           {"create", add_create},
+    {"pointwise", add_pointwise}, {"reduce", add_reduce},       {"matmul", add_matmul},
+    {"view", add_view},           {"shape", add_shape},         {"search", add_search},
+    {"index", add_index},         {"norm", add_norm},           {"conv", add_conv},
+    {"pool", add_pool},           {"attention", add_attention}, {"recurrent", add_recurrent},
+    {"loss", add_loss},           {"linalg", add_linalg},       {"fft", add_fft},
+    {"optimizer", add_optimizer}, {"create", add_create},
 };
 
 }  // namespace meshtorch

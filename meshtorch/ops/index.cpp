@@ -178,6 +178,78 @@ OpRule index_put(const OpCall& call) {
   return rule_for(call, text);
 }
 
+// Every element of the index is looked up in all of self.
+OpRule take(const OpCall& call) {
+  const std::string index = letters(shape_of(call, "index").size());
+  return rule_for(call, std::string(shape_of(call, "self").size(), '*') + "," + index + "->" +
+                            index + "; each(0)");
+}
+
+OpRule put(const OpCall& call) {
+  const auto whole = [&](const char* name) {
+    return std::string(shape_of(call, name).size(), '*');
+  };
+  const std::string text = whole("self") + "," + whole("index") + "," + whole("source") + "->" +
+                           whole("self") + (call.boolean("accumulate") ? "; joint(0,2)" : "");
+  return rule_for(call, text, {shape_of(call, "self")});
+}
+
+// Rows of a table that are too long are shortened: in place, so the table is what comes out.
+OpRule renorm(const OpCall& call) {
+  return rule_for(call, "**," + std::string(shape_of(call, "indices").size(), '*') + "->**",
+                  {shape_of(call, "self")});
+}
+
+// Bags of rows: sums and means add up row after row, a maximum looks at each column for itself. Which
+// indices make a bag is known from all offsets, so bags are whole.
+constexpr std::int64_t kMaximum = 2;
+
+std::string stars(const OpCall& call, const char* name) {
+  return std::string(shape_of(call, name).size(), '*');
+}
+
+OpRule bags(const OpCall& call) {
+  const bool maximum = call.integer("mode") == kMaximum;
+  return rule_for(call, "*k," + stars(call, "indices") + "," + stars(call, "offsets") +
+                            ",*->*k,*,*," +
+                            (maximum ? "*k; reduced(1,2)" : "*; each(0) reduced(1,2,3)"));
+}
+
+std::string bag_gradient(const OpCall& call, bool offsets) {
+  const bool maximum = call.integer("mode") == kMaximum;
+  return "*k," + stars(call, "indices") + (offsets ? "," + stars(call, "offsets") : "") + ",*,*," +
+         (maximum ? "*k" : "*") + ",*->*k; each(0)";
+}
+
+OpRule bags_backward(const OpCall& call) {
+  return rule_for(call, bag_gradient(call, call.has("offsets")),
+                  {{call.integer("num_weights"), shape_of(call, "grad").back()}});
+}
+
+// A weight of an index gets the product of its row and its bag's gradient, summed over columns.
+OpRule bag_weights_backward(const OpCall& call) {
+  return rule_for(
+      call, "*k,*k," + stars(call, "indices") + "," + stars(call, "offsets") + ",*->*; each(0,1)");
+}
+
+// Runs of elements along `axis` become one; the dims before it have lengths of their own.
+OpRule segments(const OpCall& call, const char* first, int likes, const char* marks) {
+  const std::size_t rank = shape_of(call, first).size();
+  const std::size_t axis = wrap_dim(call, call.integer("axis", 0), rank);
+  std::string data = letters(rank);
+  if (rank > 0) data[axis] = '*';
+  const std::string runs = data.substr(0, axis) + "*";
+  std::string text = repeated(data, static_cast<std::size_t>(likes));
+  for (std::size_t i = static_cast<std::size_t>(likes); i < call.operands.size(); ++i)
+    text += "," + runs;
+  return rule_for(call, text + "->" + data + marks);
+}
+
+OpRule segment_reduce(const OpCall& call) { return segments(call, "data", 1, ""); }
+OpRule segment_reduce_backward(const OpCall& call) {
+  return segments(call, "data", 3, "; each(0)");
+}
+
 }  // namespace
 
 void add_index(Family& family) {
@@ -193,8 +265,21 @@ void add_index(Family& family) {
              {"scatter.src", "scatter.reduce", "scatter_reduce.two"});
   family.add("a*,a*->a*", scatter_write, {"scatter.value", "scatter.value_reduce"});
   family.add("a*,an,an->a*; joint(0,2)", scatter_add, {"scatter_add"});
-  family.add("*a,...->...a; each(0)", index, {"index.Tensor"});
-  family.add("*a,*,*a->*a", index_put, {"index_put", "_index_put_impl"});
+  family.add("*a,...->...a; each(0)", index, {"index.Tensor", "_unsafe_index.Tensor"});
+  family.add("*a,*,*a->*a", index_put, {"index_put", "_index_put_impl", "_unsafe_index_put"});
+  family.add("a*,*,a*->a*", index_copy, {"index_reduce"});
+  family.add("**,...->...; each(0)", take, {"take"});
+  family.add("**,...,...->**", put, {"put"});
+  family.add("**,*->**", renorm, {"embedding_renorm"});
+  family.add("*k,*,*,*->*k,*,*,*; each(0) reduced(1,2,3)", bags,
+             {"_embedding_bag", "_embedding_bag_forward_only"});
+  family.add("*k,*,*,*,*,*,*->*k; each(0)", bags_backward, {"_embedding_bag_backward"});
+  family.add("*k,*,*,*,*,*->*k; each(0)", bags_backward, {"_embedding_bag_dense_backward"});
+  family.add("*k,*k,*,*,*->*; each(0,1)", bag_weights_backward,
+             {"_embedding_bag_per_sample_weights_backward"});
+  family.add("a*b,a*,a*,a*->a*b", segment_reduce, {"segment_reduce"});
+  family.add("a*b,a*b,a*b,a*,a*->a*b; each(0)", segment_reduce_backward,
+             {"_segment_reduce_backward"});
   family.add("...,*->...", {"bucketize.Tensor"});
 }
 

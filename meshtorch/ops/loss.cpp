@@ -48,6 +48,84 @@ OpRule nll_backward(const OpCall& call) {
       {shape_of(call, "self")});
 }
 
+// One loss per row of scores, each of all classes; a row alone has rank 1. A mean's kernel divides by the
+// global count of rows.
+struct Rows {
+  std::string scores;
+  std::string target;  // a class
+  std::string loss;
+};
+
+Rows rows(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "self").size();
+  if (rank > 2) fail({call.name, "self", text("got rank ", rank, ", expected at most 2"), ""});
+  const std::string row = rank == 2 ? "n" : "";
+  return {row + (rank == 0 ? "" : "*"), row, is_reduced(call) ? "" : row};
+}
+
+// A lone target may be a scalar or have one element.
+std::string class_target(const OpCall& call, const Rows& dims) {
+  return dims.target.size() == shape_of(call, "target").size() ? dims.target : "*";
+}
+
+OpRule multi_margin(const OpCall& call) {
+  const Rows dims = rows(call);
+  return rule_for(call, dims.scores + "," + class_target(call, dims) + ",*->" + dims.loss);
+}
+
+OpRule multi_margin_backward(const OpCall& call) {
+  const Rows dims = rows(call);
+  return rule_for(call,
+                  dims.loss + "," + dims.scores + "," + class_target(call, dims) + ",*->" +
+                      dims.scores + "; each(0)",
+                  {shape_of(call, "self")});
+}
+
+OpRule multilabel(const OpCall& call) {
+  const Rows dims = rows(call);
+  return rule_for(call, dims.scores + "," + dims.scores + "->" + dims.loss + "," + dims.scores);
+}
+
+OpRule multilabel_backward(const OpCall& call) {
+  const Rows dims = rows(call);
+  return rule_for(call,
+                  dims.loss + "," + repeated(dims.scores, 3) + "->" + dims.scores + "; each(0)",
+                  {shape_of(call, "self")});
+}
+
+// Targets of a batch of sequences are a row each or all in one row, of which no part belongs to a
+// device. Lengths that are lists are the whole batch's.
+struct Ctc {
+  std::string log_probs;  // (t, n, classes)
+  std::string targets;
+  std::string lengths;    // and losses
+  std::string log_alpha;  // (n, t, states)
+};
+
+Ctc ctc_dims(const OpCall& call) {
+  const bool lists = !call.arguments[call.argument("input_lengths")].is_tensor;
+  const std::size_t rank = shape_of(call, "targets").size();
+  if (lists || rank != 2) return {"***", std::string(rank, '*'), "*", "***"};
+  return {"*n*", "n*", "n", "n**"};
+}
+
+OpRule ctc(const OpCall& call) {
+  const Ctc dims = ctc_dims(call);
+  const bool lists = call.operands.size() == 2;
+  return rule_for(call, dims.log_probs + "," + dims.targets +
+                            (lists ? "" : "," + dims.lengths + "," + dims.lengths) + "->" +
+                            dims.lengths + "," + dims.log_alpha);
+}
+
+OpRule ctc_backward(const OpCall& call) {
+  const Ctc dims = ctc_dims(call);
+  const bool lists = call.operands.size() == 5;
+  return rule_for(call, dims.lengths + "," + dims.log_probs + "," + dims.targets +
+                            (lists ? "" : "," + dims.lengths + "," + dims.lengths) + "," +
+                            dims.lengths + "," + dims.log_alpha + "->" + dims.log_probs +
+                            "; each(0)");
+}
+
 }  // namespace
 
 void add_loss(Family& family) {
@@ -60,6 +138,14 @@ void add_loss(Family& family) {
   family.add("...,...,...->...; each(0)", {"mse_loss_backward", "smooth_l1_loss_backward",
                                            "huber_loss_backward", "soft_margin_loss_backward"});
   family.add("...,...,...,...->...; each(0)", {"binary_cross_entropy_backward"});
+  family.add("n*,n,*->", multi_margin, {"multi_margin_loss"});
+  family.add(",n*,n,*->n*; each(0)", multi_margin_backward, {"multi_margin_loss_backward"});
+  family.add("n*,n*->,n*", multilabel, {"multilabel_margin_loss_forward"});
+  family.add(",n*,n*,n*->n*; each(0)", multilabel_backward, {"multilabel_margin_loss_backward"});
+  family.add("***,**->*,***", ctc, {"_ctc_loss"});
+  family.add("*n*,n*,n,n->n,n**", ctc, {"_ctc_loss.Tensor"});
+  family.add("*,***,**,*,***->***; each(0)", ctc_backward, {"_ctc_loss_backward"});
+  family.add("n,*n*,n*,n,n,n,n**->*n*; each(0)", ctc_backward, {"_ctc_loss_backward.Tensor"});
 }
 
 }  // namespace meshtorch

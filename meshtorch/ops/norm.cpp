@@ -93,19 +93,101 @@ OpRule batch_norm_backward(const OpCall& call) {
                   {input, {input[1]}, {input[1]}});
 }
 
+// Groups are independent of each other, and so are the statistics of each; the channels of one group
+// are whole.
 OpRule group_norm_rule(const OpCall& call, bool backward) {
   const Shape& input = shape_of(call, "input");
-  const std::string x = "n" + std::string(input.size() - 1, '*');
+  if (input.size() < 2)
+    fail({call.name, "input", text("got rank ", input.size(), ", expected at least 2"), ""});
+  const std::string x = "n(g*)" + std::string(input.size() - 2, '*');
   const Shape channels = {call.integer("C")};
   const Shape groups = {call.integer("N"), call.integer("group")};
-  OpRule rule = backward ? rule_for(call, x + "," + x + ",n*,n*,*->" + x + ",*,*; each(0)",
-                                    {input, channels, channels})
-                         : rule_for(call, x + ",*,*->" + x + ",n*,n*", {input, groups, groups});
-  return sized(std::move(rule), call, "N", 0, 0);
+  OpRule rule = backward
+                    ? rule_for(call, x + "," + x + ",ng,ng,(g*)->" + x + ",(g*),(g*); each(0)",
+                               {input, channels, channels})
+                    : rule_for(call, x + ",(g*),(g*)->" + x + ",ng,ng", {input, groups, groups});
+  rule = sized(std::move(rule), call, "N", 0, 0);
+  rule = sized(std::move(rule), call, "C", 0, 1);
+  return sized_by_factor(std::move(rule), call, "group", 0, 1);
 }
 
 OpRule group_norm(const OpCall& call) { return group_norm_rule(call, false); }
 OpRule group_norm_backward(const OpCall& call) { return group_norm_rule(call, true); }
+
+// Channels are independent; a kernel of the global batch's statistics exists for native_batch_norm, these
+// take them over the whole one.
+RuleFunction channel_norm(const char* outputs) {
+  return [=](const OpCall& call) {
+    std::string x = channels_second(call);
+    x[0] = '*';
+    return rule_for(call, x + "," + repeated("c", call.operands.size() - 1) + "->" + x + outputs,
+                    {});
+  };
+}
+
+// By given statistics every element is for itself.
+RuleFunction given_statistics(const char* outputs) {
+  return [=](const OpCall& call) {
+    const std::string x = channels_second(call);
+    return rule_for(call, x + "," + repeated("c", call.operands.size() - 1) + "->" + x + outputs);
+  };
+}
+
+OpRule update_stats(const OpCall& call) {
+  std::string x = channels_second(call);
+  x[0] = '*';
+  return rule_for(call, x + ",c,c->c,c");
+}
+
+OpRule reserved_backward(const OpCall& call) {
+  std::string x = channels_second(call);
+  x[0] = '*';
+  const Shape& input = shape_of(call, "input");
+  return rule_for(call, x + "," + x + ",c,c,c,c,c,*->" + x + ",c,c; each(0)",
+                  {input, {input[1]}, {input[1]}});
+}
+
+// The norm of each slice along `dim`, which is the first or the last.
+OpRule weight_norm(const OpCall& call, const char* weight, bool backward) {
+  const std::size_t rank = shape_of(call, weight).size();
+  const std::size_t dim = wrap_dim(call, call.integer("dim"), rank);
+  std::string v(rank, '*');
+  std::string g(rank, '1');
+  if (rank > 0) v[dim] = g[dim] = 'a';
+  const std::string out = "->" + v + "," + g;
+  return backward ? rule_for(call, join(std::vector{v, v, g, g}, ",") + out + "; each(0)")
+                  : rule_for(call, v + "," + g + out);
+}
+
+OpRule weight_norm_forward(const OpCall& call) { return weight_norm(call, "v", false); }
+OpRule weight_norm_backward(const OpCall& call) { return weight_norm(call, "saved_v", true); }
+
+// A mask is (t, s), or (b, s) of a batch of sequences, or one for each element.
+std::string softmax_mask(const OpCall& call, const std::string& scores, const Shape& shape) {
+  const Shape& mask = shape_of(call, "mask");
+  if (mask == shape) return scores;
+  if (shape.size() == 4 && mask.size() == 2 && call.has("mask_type") &&
+      call.integer("mask_type") == 1) {
+    return "a*";
+  }
+  return std::string(mask.size(), '*');
+}
+
+OpRule masked_softmax(const OpCall& call) {
+  const Shape& shape = shape_of(call, "self");
+  std::string scores = letters(shape.size());
+  const bool broadcast = shape_of(call, "mask") != shape;
+  if (!shape.empty()) scores[wrap_dim(call, call.integer("dim", -1), shape.size())] = '*';
+  for (std::size_t d = 2; broadcast && d < scores.size(); ++d) scores[d] = '*';
+  return rule_for(call, scores + "," + softmax_mask(call, scores, shape) + "->" + scores, {shape});
+}
+
+OpRule masked_softmax_backward(const OpCall& call) {
+  const Shape& shape = shape_of(call, "grad_output");
+  std::string scores = letters(shape.size());
+  if (!shape.empty()) scores[wrap_dim(call, call.integer("dim", -1), shape.size())] = '*';
+  return rule_for(call, repeated(scores, 3) + "->" + scores + "; each(0)", {shape});
+}
 
 RuleFunction softmax_along(const char* operand, const char* marks) {
   return [=](const OpCall& call) {
@@ -124,12 +206,30 @@ void add_norm(Family& family) {
   family.add("ab*,ab*,ab1,*->ab*,*; each(0)", rms_norm_backward, {"_fused_rms_norm_backward"});
   family.add("nc**,c,c,c,c->nc**,c,c; reduced(1,2)", batch_norm,
              {"native_batch_norm", "_native_batch_norm_legit"});
+  family.add("nc**,c,c->nc**,c,c; reduced(1,2)", batch_norm, {"_native_batch_norm_legit.no_stats"});
   family.add("nc**,nc**,c,c,c,c,c->nc**,c,c; each(0)", batch_norm_backward,
              {"native_batch_norm_backward"});
-  family.add("n***,*,*->n***,n*,n*", group_norm, {"native_group_norm"});
-  family.add("n***,n***,n*,n*,*->n***,*,*; each(0)", group_norm_backward,
+  family.add("*c**,c,c,c,c->*c**,c,c,c,c", channel_norm(",c,c,c,c"),
+             {"_native_batch_norm_legit_functional"});
+  family.add("*c**,c,c,c,c->*c**,c,c,*", channel_norm(",c,c,*"), {"_batch_norm_with_update"});
+  family.add("*c**,c,c,c,c->*c**,c,c,*,c,c", channel_norm(",c,c,*,c,c"),
+             {"_batch_norm_with_update_functional"});
+  family.add("nc**,c,c,c,c->nc**,*,*", given_statistics(",*,*"),
+             {"_native_batch_norm_legit_no_training"});
+  family.add("nc**,c,c,c,c->nc**,*,*,*", given_statistics(",*,*,*"), {"_batch_norm_no_update"});
+  family.add("*c**,c,c->c,c", update_stats, {"batch_norm_update_stats"});
+  family.add("*c**,*c**,c,c,c,c,c,*->*c**,c,c; each(0)", reserved_backward,
+             {"batch_norm_backward"});
+  family.add("n(g*)**,(g*),(g*)->n(g*)**,ng,ng", group_norm, {"native_group_norm"});
+  family.add("n(g*)**,n(g*)**,ng,ng,(g*)->n(g*)**,(g*),(g*); each(0)", group_norm_backward,
              {"native_group_norm_backward"});
 
+  family.add("a**,a11->a**,a11", weight_norm_forward, {"_weight_norm_interface"});
+  family.add("a**,a**,a11,a11->a**,a11; each(0)", weight_norm_backward,
+             {"_weight_norm_interface_backward"});
+
+  family.add("ab**,a*->ab**", masked_softmax, {"_masked_softmax"});
+  family.add("a*,a*,a*->a*; each(0)", masked_softmax_backward, {"_masked_softmax_backward"});
   family.add("a*->a*", softmax_along("self", ""), {"_softmax", "_safe_softmax"});
   family.add("a*,a*->a*; each(0)", softmax_along("grad_output", "; each(0)"),
              {"_softmax_backward_data"});

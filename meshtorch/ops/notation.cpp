@@ -53,6 +53,14 @@ OpRule sized(OpRule rule, const OpCall& call, std::string_view argument, int out
   return rule;
 }
 
+OpRule sized_by_factor(OpRule rule, const OpCall& call, std::string_view argument, int operand,
+                       int dim, int member) {
+  const auto& dims = rule.operands.at(static_cast<std::size_t>(operand)).value();
+  const int factor = dims.at(static_cast<std::size_t>(dim)).at(static_cast<std::size_t>(member));
+  rule.sizes.push_back({.argument = call.argument(argument), .factor = factor});
+  return rule;
+}
+
 OpRule whole_along(const OpCall& call, const std::vector<bool>& whole, std::size_t outputs,
                    const std::string& marks, bool same_size) {
   std::string dims = letters(whole.size());

@@ -41,6 +41,11 @@ std::string repeated(const std::string& piece, std::size_t count);
 OpRule sized(OpRule rule, const OpCall& call, std::string_view argument, int output = 0,
              int dim = -1);
 
+// The rule with an argument that is a factor's size. The factor is named by where it stands: member
+// `member` of a dim of an operand.
+OpRule sized_by_factor(OpRule rule, const OpCall& call, std::string_view argument, int operand,
+                       int dim, int member = 0);
+
 // Every operand and output has the same dims, those in the mask are whole.
 OpRule whole_along(const OpCall& call, const std::vector<bool>& whole, std::size_t outputs,
                    const std::string& marks = "", bool same_size = true);

@@ -32,12 +32,12 @@ OperandText dims_of(std::string_view text) {
   return dims;
 }
 
-std::vector<OperandText> operands_of(std::string_view list) {
-  std::vector<OperandText> operands;
+std::vector<std::string_view> pieces_of(std::string_view list) {
+  std::vector<std::string_view> pieces;
   while (true) {
     const std::size_t comma = list.find(',');
-    operands.push_back(dims_of(list.substr(0, comma)));
-    if (comma == std::string_view::npos) return operands;
+    pieces.push_back(list.substr(0, comma));
+    if (comma == std::string_view::npos) return pieces;
     list.remove_prefix(comma + 1);
   }
 }
@@ -59,6 +59,7 @@ std::vector<bool> mark(std::string_view marks, std::string_view name, std::size_
 struct Notation {
   std::vector<OperandText> operands;
   std::vector<OperandText> outputs;
+  std::vector<std::string> apart;  // per output, the letters behind its /
   std::string_view marks;
 };
 
@@ -66,8 +67,16 @@ Notation split(std::string_view text) {
   const std::size_t semicolon = text.find(';');
   const std::string_view dims = text.substr(0, semicolon);
   const std::size_t arrow = dims.find("->");
-  return {operands_of(dims.substr(0, arrow)), operands_of(dims.substr(arrow + 2)),
-          semicolon == std::string_view::npos ? std::string_view() : text.substr(semicolon + 1)};
+  Notation notation;
+  for (const std::string_view piece : pieces_of(dims.substr(0, arrow)))
+    notation.operands.push_back(dims_of(piece));
+  for (const std::string_view piece : pieces_of(dims.substr(arrow + 2))) {
+    const std::size_t slash = piece.find('/');
+    notation.outputs.push_back(dims_of(piece.substr(0, slash)));
+    notation.apart.emplace_back(slash == std::string_view::npos ? "" : piece.substr(slash + 1));
+  }
+  if (semicolon != std::string_view::npos) notation.marks = text.substr(semicolon + 1);
+  return notation;
 }
 
 bool has_ellipsis(const OperandText& dims) {
@@ -94,6 +103,7 @@ class Binder {
     while (solve_groups()) {
     }
     for (const auto& bound : bound_) write(bound);
+    write_apart();
     write_marks();
     return std::move(rule_);
   }
@@ -279,6 +289,18 @@ class Binder {
     return size;
   }
 
+  // Letters of absent operands bind to nothing.
+  void write_apart() {
+    for (std::size_t o = 0; o < notation_.apart.size(); ++o) {
+      for (const char letter : notation_.apart[o]) {
+        const auto found = by_name_.find(std::string(1, letter));
+        if (found == by_name_.end()) continue;
+        rule_.apart.resize(notation_.outputs.size());
+        rule_.apart[o].push_back(found->second);
+      }
+    }
+  }
+
   void write_marks() {
     rule_.joint = mark(notation_.marks, "joint", rule_.operands.size());
     rule_.each = mark(notation_.marks, "each", rule_.operands.size());
@@ -301,7 +323,8 @@ class Printer {
     std::vector<std::string> operands;
     std::vector<std::string> outputs;
     for (const auto& operand : rule_.operands) operands.push_back(operand ? dims(*operand) : "?");
-    for (const auto& output : rule_.outputs) outputs.push_back(dims(output));
+    for (std::size_t o = 0; o < rule_.outputs.size(); ++o)
+      outputs.push_back(dims(rule_.outputs[o]) + apart(o));
     const std::string marks =
         mark("joint", rule_.joint) + mark("each", rule_.each) + mark("reduced", rule_.reduced);
     return join(operands, ",") + "->" + join(outputs, ",") + (marks.empty() ? "" : ";") + marks;
@@ -325,6 +348,13 @@ class Printer {
       text += factors.empty() ? "1" : factors.size() == 1 ? names : "(" + names + ")";
     }
     return text;
+  }
+
+  std::string apart(std::size_t output) {
+    if (output >= rule_.apart.size() || rule_.apart[output].empty()) return "";
+    std::string names = "/";
+    for (const int f : rule_.apart[output]) names += name(f);
+    return names;
   }
 
   static std::string mark(const char* name, const std::vector<bool>& marked) {
@@ -351,6 +381,19 @@ OpRule parse_rule(std::string_view name, RuleText text,
     fail({std::string(name), "", meshtorch::text(problem, " in rule \"", text.view(), "\""), ""});
   }
   return Binder(name, text.view()).bind(operands, outputs);
+}
+
+Shape output_extents(const OpRule& rule, std::size_t output) {
+  Shape extents;
+  for (const DimFactors& dim : rule.outputs[output]) {
+    std::int64_t extent = 1;
+    for (const int factor : dim) {
+      const std::int64_t size = rule.factors[static_cast<std::size_t>(factor)].size;
+      extent = extent < 0 || size < 0 ? -1 : extent * size;
+    }
+    extents.push_back(extent);
+  }
+  return extents;
 }
 
 std::string to_string(const OpRule& rule) { return Printer(rule).print(); }

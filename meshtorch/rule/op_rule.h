@@ -24,6 +24,9 @@
 // reduced(i) output i is complete on every device of the axis, whatever contracts or passes unreduced:
 //            the op's own kernel sums over the axis, or the values do not depend on the operands
 //            (no parentheses: all operands, all outputs)
+// /ab       behind an output's dims: its values do not run over these factors, so it is complete on every
+//           device where they are sharded (the bias gradient "o/c" of a convolution, which only the
+//           output channels and the batch make)
 //
 // A rule is stated for one mesh axis; propagate() takes the product over the axes of a mesh.
 #pragma once
@@ -72,8 +75,10 @@ using OperandFactors = std::vector<DimFactors>;
 struct SizeArgument {
   int argument;      // position in the op's schema
   int output = -1;   // of this output, or
-  int operand = -1;  // of this operand
+  int operand = -1;  // of this operand, or
+  int factor = -1;   // of this factor alone (a convolution's groups)
   int dim = -1;      // the argument is this one dimension's size; -1: the whole shape
+  int element = -1;  // it stands in this element of the list, whose others stay; -1: alone
 };
 
 struct OpRule {
@@ -86,6 +91,8 @@ struct OpRule {
   std::vector<bool> joint;  // per operand
   std::vector<bool> each;   // per operand
   std::vector<bool> reduced;  // per output; empty: none
+  // Per output, the factors that its values do not run over; empty: none of any output.
+  std::vector<std::vector<int>> apart;
   std::vector<SizeArgument> sizes;
   std::vector<int> host_outputs;  // outputs that are host metadata and stay plain tensors
   // Run as a view of the local operand to the local result's shape: the op itself would take a local
@@ -100,6 +107,9 @@ struct OpRule {
 OpRule parse_rule(std::string_view name, RuleText text,
                   const std::vector<std::optional<Shape>>& operands,
                   const std::vector<Shape>& outputs = {});
+
+// The global shape of an output, of its factors' sizes; -1 where a dim is known only from the result.
+Shape output_extents(const OpRule& rule, std::size_t output);
 
 // The notation of a bound rule: factors are renamed a, b, c in order of appearance.
 std::string to_string(const OpRule& rule);

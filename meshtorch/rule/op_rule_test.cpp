@@ -78,6 +78,16 @@ TEST(OpRule, BroadcastDimsHaveNoFactor) {
   EXPECT_EQ(bound("...,...->...", {Shape{1, 3}, Shape{1, 3}}), "ab,ab->ab");
 }
 
+TEST(OpRule, FactorsApart) {
+  EXPECT_EQ(bound("no,nc,oc->nc,oc,o/c; each(0)", {Shape{8, 5}, Shape{8, 3}, Shape{5, 3}}),
+            "ab,ac,bc->ac,bc,b/c; each(0)");
+  const OpRule rule = parse_rule("aten::op", "ab,b->a/b,b", {Shape{2, 3}, Shape{3}});
+  ASSERT_EQ(rule.apart.size(), 2u);
+  EXPECT_EQ(rule.apart[0], rule.operands[1]->at(0));
+  EXPECT_TRUE(rule.apart[1].empty());
+  EXPECT_TRUE(parse_rule("aten::op", "ab->a", {Shape{2, 3}}).apart.empty());
+}
+
 TEST(OpRule, SaysWhatIsWrongWithTheText) {
   const auto check = [](const char* text) { return std::string(RuleText::check(text)); };
   EXPECT_EQ(check("ab"), "-> is missing");
@@ -90,6 +100,10 @@ TEST(OpRule, SaysWhatIsWrongWithTheText) {
   EXPECT_EQ(check("(ab->a"), "a group is not closed");
   EXPECT_EQ(check("(a1)->a"), "a broadcast dim 1 stands inside a group");
   EXPECT_EQ(check("a b->a"), "a dim is none of: letter, *, 1, ..., (letters)");
+  EXPECT_EQ(check("ab/c->a"), "a dim is none of: letter, *, 1, ..., (letters)");
+  EXPECT_EQ(check("ab->a/"), "no letter follows a /");
+  EXPECT_EQ(check("ab->a/*"), "what follows a / is not a letter");
+  EXPECT_EQ(check("ab->a/a"), "a letter behind a / is a dim of the same output");
   EXPECT_EQ(check("a->a; linear"), "a mark is none of: joint, each, reduced");
   EXPECT_EQ(check("a->a; eachx"), "a mark is none of: joint, each, reduced");
   EXPECT_EQ(check("a->a; each(x)"), "a mark's list is not of the form (0,2)");

@@ -210,6 +210,13 @@ class Propagation {
     return output < rule_.reduced.size() && rule_.reduced[output];
   }
 
+  // Its values are not cut by sharding the factor.
+  bool is_apart(std::size_t output, int factor) const {
+    if (output >= rule_.apart.size()) return false;
+    const std::vector<int>& apart = rule_.apart[output];
+    return std::find(apart.begin(), apart.end(), factor) != apart.end();
+  }
+
   void add_factor_way(int f, std::vector<Way>& found) const {
     Way way = blank(Kind::factor);
     way.factor = f;
@@ -217,7 +224,7 @@ class Propagation {
     bool all_contract = true;
     for (std::size_t o = 0; o < rule_.outputs.size(); ++o) {
       const int dim = dim_with(rule_.outputs[o], f);
-      way.outputs[o] = dim >= 0 ? dim : is_reduced(o) ? kWhole : kUnreduced;
+      way.outputs[o] = dim >= 0 ? dim : is_reduced(o) || is_apart(o, f) ? kWhole : kUnreduced;
       some_contract |= way.outputs[o] == kUnreduced;
       all_contract &= dim < 0;
     }

@@ -44,6 +44,15 @@ std::string of(const char* text, const std::vector<In>& inputs,
   return on(kMesh, text, inputs, pinned, outputs);
 }
 
+// The backward of a linear layer: the bias gradient does not run over c, the weight's contracts n.
+TEST(Propagate, AnOutputApartFromAFactorIsComplete) {
+  const char* backward = "no,nc,oc->nc,oc,o/c; each(0)";
+  EXPECT_EQ(of(backward, {{{64, 8}, "P()"}, {{64, 16}, "P(-, tp)"}, {{8, 16}, "P(-, tp)"}}),
+            "P(), P(-, tp), P(-, tp) -> P(-, tp), P(-, tp), P()");
+  EXPECT_EQ(of(backward, {{{64, 8}, "P(dp)"}, {{64, 16}, "P(dp, tp)"}, {{8, 16}, "P(-, tp)"}}),
+            "P(dp), P(dp, tp), P(-, tp) -> P(dp, tp), P(-, tp) unreduced(dp), P() unreduced(dp)");
+}
+
 TEST(Propagate, Matmul) {
   const char* mm = "ik,kj->ij; each";
   EXPECT_EQ(of(mm, {{{64, 32}, "P(dp)"}, {{32, 16}, "P()"}}), "P(dp), P() -> P(dp)");

@@ -50,10 +50,24 @@ constexpr const char* check_operand(std::string_view dims) {
   return group >= 0 ? "a group is not closed" : nullptr;
 }
 
-constexpr const char* check_operands(std::string_view list) {
+// An output: dims, then perhaps "/cd".
+constexpr const char* check_output(std::string_view dims) {
+  const std::size_t slash = dims.find('/');
+  if (slash == std::string_view::npos) return check_operand(dims);
+  if (slash + 1 == dims.size()) return "no letter follows a /";
+  for (char c : dims.substr(slash + 1)) {
+    if (!is_letter(c)) return "what follows a / is not a letter";
+    if (dims.substr(0, slash).find(c) != std::string_view::npos)
+      return "a letter behind a / is a dim of the same output";
+  }
+  return check_operand(dims.substr(0, slash));
+}
+
+constexpr const char* check_operands(std::string_view list, bool outputs = false) {
   while (true) {
     const std::size_t comma = list.find(',');
-    if (const char* problem = check_operand(list.substr(0, comma))) return problem;
+    const std::string_view dims = list.substr(0, comma);
+    if (const char* problem = outputs ? check_output(dims) : check_operand(dims)) return problem;
     if (comma == std::string_view::npos) return nullptr;
     list.remove_prefix(comma + 1);
   }
@@ -116,7 +130,7 @@ constexpr const char* RuleText::check(std::string_view text) {
   const std::string_view inputs = dims.substr(0, arrow);
   const std::string_view outputs = dims.substr(arrow + 2);
   if (const char* problem = rule_text::check_operands(inputs)) return problem;
-  if (const char* problem = rule_text::check_operands(outputs)) return problem;
+  if (const char* problem = rule_text::check_operands(outputs, true)) return problem;
   if (semicolon == std::string_view::npos) return nullptr;
   return rule_text::check_marks(text.substr(semicolon + 1), rule_text::count_pieces(inputs),
                                 rule_text::count_pieces(outputs));
