@@ -276,6 +276,7 @@ aten::mean.dim(self=<8,4,6>, dim=none, keepdim=false) => abc->; each
 aten::nansum(self=<8,4,6>) => abc->
 aten::count_nonzero(self=<8,4,6>) => abc->
 aten::count_nonzero.dim_IntList(self=<8,4,6>, dim=[1]) => abc->ac
+aten::linalg__powsum(self=<8,4,6>, ord=none, dim=[1], keepdim=true) => abc->a1c
 aten::trace(<5,5>) => **->; each
 aten::amax(self=<8,4,6>) => abc->; reduced
 aten::amax(self=<8,4,6>, dim=[0,2], keepdim=true) => abc->1b1; reduced
@@ -305,6 +306,7 @@ aten::norm.ScalarOpt_dim(self=<8,4,6>, dim=1, keepdim=false) => abc->ac; reduced
 aten::norm.ScalarOpt_dim_dtype(self=<8,4,6>, dim=1, keepdim=false) => abc->ac; reduced
 aten::median(self=<8,4,6>) => ***->
 aten::nanmedian(self=<8,4,6>) => ***->
+aten::hash_tensor(self=<8,4,6>, dim=[1], keepdim=false, mode=0) => a*b->ab
 aten::max.dim(self=<8,4,6>, dim=1, keepdim=false) => abc->ac,ac; reduced
 aten::min.dim(self=<8,4,6>, dim=1, keepdim=false) => abc->ac,ac; reduced
 aten::aminmax(self=<8,4,6>) => abc->,; reduced
@@ -312,11 +314,14 @@ aten::median.dim(self=<8,4,6>, dim=1, keepdim=false) => a*b->ab,ab
 aten::nanmedian.dim(self=<8,4,6>, dim=1, keepdim=false) => a*b->ab,ab
 aten::mode(self=<8,4,6>, dim=1, keepdim=false) => a*b->ab,ab
 aten::kthvalue(self=<8,4,6>, dim=1, keepdim=false) => a*b->ab,ab
+aten::_aminmax(self=<8,4>) => **->,
+aten::_aminmax.dim(self=<8,4,6>, dim=1, keepdim=true) => a*b->a1b,a1b
 aten::var_mean.correction(self=<8,4,6>, dim=1, keepdim=false) => abc->ac,ac; reduced
 aten::std_mean.correction(self=<8,4,6>, dim=1, keepdim=false) => abc->ac,ac; reduced
 aten::cumsum(self=<8,4,6>, dim=1) => a*b->a*b; each
 aten::cumprod(self=<8,4,6>, dim=1) => a*b->a*b
 aten::logcumsumexp(self=<8,4,6>, dim=1) => a*b->a*b
+aten::_logcumsumexp(self=<8,4>, dim=1) => a*->a*
 aten::cummax(self=<8,4,6>, dim=1) => a*b->a*b,a*b
 aten::cummin(self=<8,4,6>, dim=1) => a*b->a*b,a*b
 aten::sort(self=<8,4,6>, dim=1) => a*b->a*b,a*b
@@ -470,6 +475,9 @@ aten::bincount(self=<8>, weights=<8>, minlength=4) => *,*->*
 aten::histc(self=<8,4>) => **->*
 aten::histogram.bin_ct(self=<8,4>, bins=10, weight=?) => **,?->*,*
 aten::histogram.bins_tensor(self=<8,4>, bins=<11>, weight=<8,4>) => **,*,**->*,*
+aten::_histogramdd_bin_edges(self=<8,2>, bins=[3,4], weight=?) => **,?->*,*
+aten::_histogramdd_from_bin_cts(self=<8,2>, bins=[3,4], weight=<8>) => **,*->**
+aten::_histogramdd_from_bin_tensors(self=<8,2>, bins=<4><5>, weight=?) => **,*,*,?->**
 aten::repeat_interleave.Tensor(repeats=<8>) => *->*
 aten::renorm(self=<8,4,6>, dim=1) => *a*->*a*
 aten::embedding(<25,14>, <2,3>) => ab,cd->cdb; each(0)

@@ -10,15 +10,23 @@ namespace {
 // What becomes of the dims that are reduced.
 enum class Reduced { contract, whole };
 
-std::vector<std::int64_t> dims_of(const OpCall& call) {
-  return call.has("dim") ? call.integers("dim") : std::vector<std::int64_t>();
+// No dims: all of them.
+std::vector<bool> reduced_dims(const OpCall& call, std::size_t rank) {
+  return dim_mask(call, call.has("dim") ? call.integers("dim") : std::vector<std::int64_t>(), rank);
 }
 
-RuleFunction over_dims(Reduced how, std::size_t outputs, const char* marks = "") {
+// An empty list is no dim here: the elements themselves, as bools.
+std::vector<bool> listed_dims(const OpCall& call, std::size_t rank) {
+  const bool none = !call.is_none("dim") && call.integers("dim").empty();
+  return none ? std::vector<bool>(rank, false) : reduced_dims(call, rank);
+}
+
+RuleFunction over_dims(Reduced how, std::size_t outputs, const char* marks = "",
+                       std::vector<bool> (*dims)(const OpCall&, std::size_t) = reduced_dims) {
   return [=](const OpCall& call) {
     const std::size_t rank = shape_of(call, "self").size();
     const bool keep = call.has("keepdim") && call.boolean("keepdim");
-    const std::vector<bool> reduced = dim_mask(call, dims_of(call), rank);
+    const std::vector<bool> reduced = dims(call, rank);
     std::string in = letters(rank);
     std::string out;
     for (std::size_t d = 0; d < rank; ++d) {
@@ -45,9 +53,10 @@ void add_reduce(Family& family) {
   family.add("ab->a; each", over_dims(Reduced::contract, 1, "; each"),
              {"sum", "sum.dim_IntList", "mean", "mean.dim"});
   family.add("ab->a", over_dims(Reduced::contract, 1),
-             {"nansum", "count_nonzero", "count_nonzero.dim_IntList"});
+             {"nansum", "count_nonzero", "count_nonzero.dim_IntList", "linalg__powsum"});
   family.add("**->; each", {"trace"});
-  family.add("a*->a", over_dims(Reduced::whole, 1),
+  // A kernel joins the devices' parts (kernels/).
+  family.add("ab->a; reduced", over_dims(Reduced::contract, 1, "; reduced"),
              {"amax",
               "amin",
               "max",
@@ -56,33 +65,28 @@ void add_reduce(Family& family) {
               "argmin",
               "any",
               "any.dim",
-              "any.dims",
               "all",
               "all.dim",
-              "all.dims",
               "prod",
               "prod.dim_int",
-              "var",
-              "var.dim",
               "var.correction",
-              "std",
-              "std.dim",
               "std.correction",
               "logsumexp",
               "linalg_vector_norm",
               "norm.Scalar",
               "norm.ScalarOpt_dtype",
               "norm.ScalarOpt_dim",
-              "norm.ScalarOpt_dim_dtype",
-              "median",
-              "nanmedian"});
+              "norm.ScalarOpt_dim_dtype"});
+  family.add("ab->a; reduced", over_dims(Reduced::contract, 1, "; reduced", listed_dims),
+             {"any.dims", "all.dims"});
+  family.add("ab->a,a; reduced", over_dims(Reduced::contract, 2, "; reduced"),
+             {"max.dim", "min.dim", "aminmax", "var_mean.correction", "std_mean.correction"});
+  family.add("a*->a", over_dims(Reduced::whole, 1), {"median", "nanmedian", "hash_tensor"});
   family.add("a*->a,a", over_dims(Reduced::whole, 2),
-             {"max.dim", "min.dim", "aminmax", "median.dim", "nanmedian.dim", "mode", "kthvalue",
-              "var_mean", "var_mean.dim", "var_mean.correction", "std_mean", "std_mean.dim",
-              "std_mean.correction"});
+             {"median.dim", "nanmedian.dim", "mode", "kthvalue", "_aminmax", "_aminmax.dim"});
 
   family.add("a*->a*; each", along_dim(1, "; each"), {"cumsum"});
-  family.add("a*->a*", along_dim(1), {"cumprod", "logcumsumexp"});
+  family.add("a*->a*", along_dim(1), {"cumprod", "logcumsumexp", "_logcumsumexp"});
   family.add("a*->a*,a*", along_dim(2), {"cummax", "cummin", "sort", "sort.stable"});
   family.add("a*->a*,a*", along_dim(2, "", false), {"topk"});
 }

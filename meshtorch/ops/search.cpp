@@ -29,6 +29,18 @@ OpRule one_row(const OpCall& call) { return all_whole(call, {1}); }
 OpRule two_rows(const OpCall& call) { return all_whole(call, {1, 1}); }
 OpRule table(const OpCall& call) { return all_whole(call, {2}); }
 
+// A histogram over d columns has d rows of edges, or d dims.
+std::size_t columns(const OpCall& call) {
+  const Argument& bins = call.arguments[call.argument("bins")];
+  return bins.is_tensor ? bins.operands.size() : call.integers("bins").size();
+}
+
+OpRule edges(const OpCall& call) {
+  return all_whole(call, std::vector<std::size_t>(columns(call), 1));
+}
+
+OpRule counts(const OpCall& call) { return all_whole(call, {columns(call)}); }
+
 // The elements, for each element of `self` where it is among them, how often they occur. What is not
 // asked for is an empty row.
 OpRule unique(const OpCall& call) {
@@ -92,6 +104,9 @@ void add_search(Family& family) {
   family.add("**->*", one_row, {"histc"});
   family.add("**,**->*,*", two_rows, {"histogram.bin_ct"});
   family.add("**,*,**->*,*", two_rows, {"histogram.bins_tensor"});
+  family.add("**,*->*,*", edges, {"_histogramdd_bin_edges"});
+  family.add("**,*->**", counts, {"_histogramdd_from_bin_cts"});
+  family.add("**,*,*,*->**", counts, {"_histogramdd_from_bin_tensors"});
   family.add("*->*", one_row, {"repeat_interleave.Tensor"});
   family.add("a*->a*", renorm, {"renorm"});
 }
