@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/mesh/mesh.h>
 
+#include <atomic>
 #include <map>
 #include <mutex>
 #include <numeric>
@@ -22,6 +23,7 @@ struct Mesh::State {
   // Filled on demand, by AxisList::packed(). Nodes of a map stay where they are.
   mutable std::mutex mutex;
   mutable std::map<std::uint64_t, Groups> groups;
+  mutable std::atomic<std::uint64_t> id{0};  // 0: not asked for yet
 };
 
 namespace {
@@ -121,6 +123,15 @@ std::vector<std::int64_t> strides_of(const std::vector<MeshAxis>& axes) {
   return strides;
 }
 
+// Only meshes that were asked for their number are kept.
+std::uint64_t number_of(const std::vector<MeshAxis>& axes,
+                        const std::vector<std::int64_t>& devices) {
+  static std::mutex mutex;
+  static std::map<std::pair<std::string, std::vector<std::int64_t>>, std::uint64_t> numbers;
+  const std::lock_guard lock(mutex);
+  return numbers.try_emplace({axes_text(axes), devices}, numbers.size() + 1).first->second;
+}
+
 std::vector<std::int64_t> first_devices(const std::vector<MeshAxis>& axes) {
   check_axes(axes);
   std::vector<std::int64_t> devices(static_cast<std::size_t>(product(axes)));
@@ -178,6 +189,15 @@ int Mesh::find_axis(std::string_view name) const {
     if (state_->axes[i].name == name) return i;
   }
   return -1;
+}
+
+std::uint64_t Mesh::id() const {
+  std::uint64_t id = state_->id.load(std::memory_order_relaxed);
+  if (id == 0) {
+    id = number_of(state_->axes, state_->devices);
+    state_->id.store(id, std::memory_order_relaxed);
+  }
+  return id;
 }
 
 std::int64_t Mesh::shards(AxisList axes) const { return shards(axes.set()); }

@@ -78,6 +78,8 @@ class Mesh {
 
   // Equal axes and equal devices.
   friend bool operator==(const Mesh& a, const Mesh& b);
+  // A number that equal meshes of this process share and no others: a short key for caches.
+  std::uint64_t id() const;
   // The same handle; implies ==, costs one comparison.
   bool same(const Mesh& other) const { return state_ == other.state_; }
 

@@ -2,6 +2,7 @@
 #include <meshtorch/mesh/mesh.h>
 
 #include <algorithm>
+#include <set>
 
 #include <gtest/gtest.h>
 
@@ -96,6 +97,16 @@ TEST(Mesh, EqualityIsOfAxesAndDevices) {
   EXPECT_NE(a, (Mesh{{"tp", 2}}));
   EXPECT_NE(a, Mesh());
   EXPECT_EQ(Mesh(), Mesh());
+}
+
+TEST(Mesh, EqualMeshesShareANumber) {
+  const Mesh mesh({{"dp", 4}, {"tp", 2}});
+  EXPECT_EQ(mesh.id(), Mesh({{"dp", 4}, {"tp", 2}}).id());
+  EXPECT_EQ(mesh.sub_mesh({"tp"}, {{"dp", 1}}).id(), Mesh({{"tp", 2}}, {2, 3}).id());
+  const std::set<std::uint64_t> ids{mesh.id(), Mesh({{"dp", 2}, {"tp", 4}}).id(),
+                                    Mesh({{"tp", 4}, {"dp", 2}}).id(), Mesh({{"tp", 2}}).id(),
+                                    Mesh({{"tp", 2}}, {2, 3}).id()};
+  EXPECT_EQ(ids.size(), 5u);
 }
 
 TEST(Mesh, SubMeshKeepsTheNamedAxes) {

@@ -51,7 +51,7 @@ class CallText {
         rest_.remove_prefix(1);
       }
     }
-    if (!argument.is_tensor) argument.value = value();
+    if (!argument.is_tensor) argument.set(value());
     return argument;
   }
 

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <limits>
 #include <set>
 #include <sstream>
 
@@ -121,6 +122,40 @@ TEST(Ops, Slices) {
   EXPECT_EQ(none.factors[none.outputs[0][0][0]].size, 0);
 }
 
+std::vector<AttributeRead> reads(const char* call_text) {
+  const OpCall call = CallText::parse(call_text);
+  registry().find(call.name)->rule(call);
+  return call.reads();
+}
+
+// What changes from step to step is not looked at.
+TEST(Ops, ReadsOfAttributes) {
+  using Reads = std::vector<AttributeRead>;
+  EXPECT_EQ(reads("aten::select.int(self=<8,4>, dim=0, index=3)"), Reads{{.argument = 1}});
+  EXPECT_EQ(reads("aten::slice.Tensor(self=<8>, dim=0, start=2, end=4, step=1)"),
+            (Reads{{.argument = 1}, {.argument = 0, .dim = 1, .start = 2, .end = 3, .step = 4}}));
+  EXPECT_EQ(
+      reads(
+          "aten::slice_backward(grad_output=<2>, input_sizes=[8], dim=0, start=2, end=4, step=1)"),
+      (Reads{{.argument = 1},
+             {.argument = 2},
+             {.argument = 1, .dim = 2, .start = 3, .end = 4, .step = 5}}));
+  EXPECT_EQ(reads("aten::roll(self=<8>, shifts=[3], dims=[0])"), Reads{{.argument = 2}});
+  EXPECT_TRUE(reads("aten::tril(self=<8,8>, diagonal=3)").empty());
+}
+
+TEST(Ops, Ranges) {
+  const auto is = [](Range range, std::int64_t length, bool full) {
+    return range.length == length && range.full == full;
+  };
+  EXPECT_TRUE(is(Range::of(std::nullopt, std::nullopt, 1, 8), 8, true));
+  EXPECT_TRUE(is(Range::of(-3, -1, 1, 8), 2, false));
+  EXPECT_TRUE(is(Range::of(1, std::numeric_limits<std::int64_t>::max(), 3, 8), 3, false));
+  EXPECT_TRUE(is(Range::of(-20, 20, std::numeric_limits<std::int64_t>::max(), 8), 1, false));
+  EXPECT_TRUE(is(Range::of(5, 2, 1, 8), 0, false));
+  EXPECT_EQ(Range::of(0, 8, 0, 8).length, -1);
+}
+
 TEST(Ops, ConvolutionSizes) {
   const auto size = [](const char* call) {
     const OpRule conv = rule(call);
@@ -161,6 +196,10 @@ TEST(Ops, Messages) {
             "[aten::sum.dim_IntList] dim: is not a list of integers");
   EXPECT_EQ(error("aten::sum.dim_IntList(self=<8>, keepdim=3)"),
             "[aten::sum.dim_IntList] keepdim: is not a bool");
+  EXPECT_EQ(error("aten::slice.Tensor(self=<8>, dim=0, start=0, end=8, step=0)"),
+            "[aten::slice.Tensor] step: is below 1; give 1 or more");
+  EXPECT_EQ(error("aten::matmul(self=<>, other=<8>)"),
+            "[aten::matmul] self: has no dims; give a vector or a matrix");
   EXPECT_EQ(error("aten::sum(self=?)"), "[aten::sum] self: is absent; give a tensor");
   EXPECT_EQ(error("aten::sum(self=<8><8>)"),
             "[aten::sum] self: holds 2 tensors, expected 1; use Argument::operands");

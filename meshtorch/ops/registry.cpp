@@ -21,6 +21,7 @@ void OpRegistry::add(OpEntry entry) {
           "give the op one rule"});
   }
   entries_.push_back(std::move(entry));
+  ++revision_;
 }
 
 const OpEntry* OpRegistry::find(std::string_view name) const {

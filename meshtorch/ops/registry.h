@@ -3,6 +3,7 @@
 // The table of all op rules: one line per op, grouped in families (one file each).
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -31,10 +32,13 @@ class OpRegistry {
   void add(OpEntry entry);
   const OpEntry* find(std::string_view name) const;                 // null: no rule
   const std::vector<OpEntry>& entries() const { return entries_; }  // in order of addition
+  // Changes with every change of the table: what was decided under another is out of date.
+  std::uint64_t revision() const { return revision_; }
 
  private:
   std::vector<OpEntry> entries_;
   std::unordered_map<std::string, std::size_t> by_name_;
+  std::uint64_t revision_ = 0;
 };
 
 // The table as Markdown, one section a family: op, rule, in which operands it is linear.
