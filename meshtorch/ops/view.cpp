@@ -105,28 +105,11 @@ OpRule select(const OpCall& call) {
   return rule_for(call, in + "->" + out + kLinear);
 }
 
-std::int64_t clamped(std::int64_t at, std::int64_t size) {
-  return std::clamp<std::int64_t>(at < 0 ? at + size : at, 0, size);
-}
-
-struct Range {
-  std::int64_t length;
-  bool full;
-};
-
-Range range_of(const OpCall& call, std::int64_t size) {
-  const std::int64_t start = clamped(call.integer("start", 0), size);
-  const std::int64_t end = clamped(call.integer("end", size), size);
-  const std::int64_t step = call.integer("step", 1);
-  const std::int64_t length = std::max<std::int64_t>(0, (end - start + step - 1) / step);
-  return {length, start == 0 && end == size && step == 1};
-}
-
 OpRule slice(const OpCall& call) {
   Shape shape = shape_of(call, "self");
   std::size_t dim = 0;
   std::string dims = whole_dim(call, shape.size(), dim);
-  const Range range = range_of(call, shape[dim]);
+  const Range range = call.range("self");
   if (range.full) dims = letters(shape.size());
   shape[dim] = range.length;
   return rule_for(call, dims + "->" + dims + kLinear, {shape});
@@ -136,7 +119,7 @@ OpRule slice_backward(const OpCall& call) {
   const Shape shape = call.integers("input_sizes");
   std::size_t dim = 0;
   std::string dims = whole_dim(call, shape.size(), dim);
-  if (range_of(call, shape[dim]).full) dims = letters(shape.size());
+  if (call.range("input_sizes").full) dims = letters(shape.size());
   return sized(rule_for(call, dims + "->" + dims + kLinear, {shape}), call, "input_sizes");
 }
 
@@ -149,10 +132,11 @@ OpRule select_backward(const OpCall& call) {
   return sized(rule_for(call, in + "->" + out + kLinear, {shape}), call, "input_sizes");
 }
 
-OpRule pieces(const OpCall& call, const std::vector<std::int64_t>& sizes) {
+OpRule pieces(const OpCall& call, const std::vector<std::int64_t>& sizes, bool whole = true) {
   Shape shape = shape_of(call, "self");
   std::size_t dim = 0;
-  const std::string dims = whole_dim(call, shape.size(), dim);
+  std::string dims = whole_dim(call, shape.size(), dim);
+  if (!whole) dims = letters(shape.size());
   std::vector<Shape> outputs;
   for (const std::int64_t size : sizes) {
     outputs.push_back(shape);
@@ -171,10 +155,20 @@ OpRule split(const OpCall& call) {
     sizes.push_back(std::min(piece, shape[dim] - at));
   }
   if (sizes.empty()) sizes.push_back(shape[dim]);
-  return pieces(call, sizes);
+  // One piece is the tensor itself, and so is that of each shard.
+  return pieces(call, sizes, sizes.size() > 1);
 }
 
 OpRule split_with_sizes(const OpCall& call) { return pieces(call, call.integers("split_sizes")); }
+
+// A narrower form of slice, which takes a length for the end.
+OpRule narrow(const OpCall& call) {
+  Shape shape = shape_of(call, "self");
+  std::size_t dim = 0;
+  std::string dims = whole_dim(call, shape.size(), dim);
+  shape[dim] = call.integer("length");
+  return rule_for(call, dims + "->" + dims + kLinear, {shape});
+}
 
 OpRule unbind(const OpCall& call) {
   const Shape& shape = shape_of(call, "self");
@@ -216,6 +210,54 @@ OpRule diagonal_backward(const OpCall& call) {
                "input_sizes");
 }
 
+// The last dim becomes a diagonal of two dims of the result.
+OpRule diag_embed(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "self").size();
+  if (rank == 0) fail({call.name, "self", "has no dims", "give a tensor of rank 1 or more"});
+  std::vector<bool> mask(rank + 1, false);
+  for (const char* name : {"dim1", "dim2"}) {
+    mask[wrap_dim(call, call.integer(name), rank + 1)] = true;
+  }
+  const std::string others = letters(rank - 1);
+  std::string out;
+  std::size_t next = 0;
+  for (const bool diagonal : mask) out += diagonal ? '*' : others[next++];
+  return rule_for(call, others + "*->" + out + kLinear);
+}
+
+// What is written over a part of `self` and the rest of it: linear together.
+OpRule scatter(const OpCall& call, const std::string& self, const std::string& src) {
+  return rule_for(call, self + "," + src + "->" + self + "; joint", {shape_of(call, "self")});
+}
+
+OpRule select_scatter(const OpCall& call) {
+  std::size_t dim = 0;
+  const std::string self = whole_dim(call, shape_of(call, "self").size(), dim);
+  std::string src = self;
+  src.erase(dim, 1);
+  return scatter(call, self, src);
+}
+
+OpRule slice_scatter(const OpCall& call) {
+  const Shape& shape = shape_of(call, "self");
+  std::size_t dim = 0;
+  std::string dims = whole_dim(call, shape.size(), dim);
+  if (call.range("self").full) dims = letters(shape.size());
+  return scatter(call, dims, dims);
+}
+
+OpRule diagonal_scatter(const OpCall& call) {
+  const Diagonal dims = diagonal_dims(call, shape_of(call, "self").size());
+  return scatter(call, dims.full, dims.diagonal);
+}
+
+// Another type's size changes the last dim, over which an element's bytes are spread.
+OpRule view_dtype(const OpCall& call) {
+  const std::size_t rank = shape_of(call, "self").size();
+  const std::string dims = rank == 0 ? "" : letters(rank - 1) + "*";
+  return rule_for(call, dims + "->" + dims);
+}
+
 OpRule unfold(const OpCall& call) {
   const std::size_t rank = shape_of(call, "self").size();
   std::string dims = letters(rank);
@@ -233,27 +275,39 @@ OpRule unfold_backward(const OpCall& call) {
 }  // namespace
 
 void add_view(Family& family) {
-  family.add("...->...; each", {"alias", "detach", "lift", "lift_fresh"});
-  family.add("...->...*; each", {"view_as_real"});
-  family.add("...*->...; each", {"view_as_complex"});
+  family.add("...->...; each",
+             {"alias", "alias_copy", "detach", "detach_copy", "lift", "lift_fresh"});
+  family.add("...->...*; each", {"view_as_real", "view_as_real_copy"});
+  family.add("...*->...; each", {"view_as_complex", "view_as_complex_copy"});
+  family.add("a*->a*", view_dtype, {"view.dtype", "view_copy.dtype"});
   family.add("(ab)c->a(bc); each", view,
-             {"view", "_unsafe_view", "_reshape_alias", "_reshape_copy"});
-  family.add("1b->ab; each", expand, {"expand"});
-  family.add("abc->bca; each", permute, {"permute"});
-  family.add("ab->ba; each", transpose, {"transpose.int"});
-  family.add("ab->ba; each", t, {"t"});
-  family.add("a1b->ab; each", squeeze, {"squeeze", "squeeze.dim", "squeeze.dims"});
-  family.add("ab->a1b; each", unsqueeze, {"unsqueeze"});
-  family.add("a*->a; each", select, {"select.int"});
+             {"view", "view_copy", "_unsafe_view", "_reshape_alias", "_reshape_alias_copy",
+              "_reshape_copy"});
+  family.add("1b->ab; each", expand, {"expand", "expand_copy"});
+  family.add("abc->bca; each", permute, {"permute", "permute_copy"});
+  family.add("ab->ba; each", transpose, {"transpose.int", "transpose_copy.int"});
+  family.add("ab->ba; each", t, {"t", "t_copy"});
+  family.add("a1b->ab; each", squeeze,
+             {"squeeze", "squeeze.dim", "squeeze.dims", "squeeze_copy", "squeeze_copy.dim",
+              "squeeze_copy.dims"});
+  family.add("ab->a1b; each", unsqueeze, {"unsqueeze", "unsqueeze_copy"});
+  family.add("a*->a; each", select, {"select.int", "select_copy.int"});
   family.add("a->*a; each", select_backward, {"select_backward"});
-  family.add("a*->a*; each", slice, {"slice.Tensor"});
+  family.add("a*,a->a*; joint", select_scatter, {"select_scatter"});
+  family.add("a*->a*; each", slice, {"slice.Tensor", "slice_copy.Tensor"});
+  family.add("a*->a*; each", narrow, {"narrow_copy"});
   family.add("a*->a*; each", slice_backward, {"slice_backward"});
-  family.add("a*->a*,a*; each", split, {"split.Tensor", "unsafe_split.Tensor"});
-  family.add("a*->a*,a*; each", split_with_sizes, {"split_with_sizes", "unsafe_split_with_sizes"});
-  family.add("*a->a,a; each", unbind, {"unbind.int"});
-  family.add("**a->a*; each", diagonal, {"diagonal"});
+  family.add("a*,a*->a*; joint", slice_scatter, {"slice_scatter"});
+  family.add("a*->a*,a*; each", split,
+             {"split.Tensor", "split_copy.Tensor", "unsafe_split.Tensor"});
+  family.add("a*->a*,a*; each", split_with_sizes,
+             {"split_with_sizes", "split_with_sizes_copy", "unsafe_split_with_sizes"});
+  family.add("*a->a,a; each", unbind, {"unbind.int", "unbind_copy.int"});
+  family.add("**a->a*; each", diagonal, {"diagonal", "diagonal_copy"});
   family.add("a*->**a; each", diagonal_backward, {"diagonal_backward"});
-  family.add("a*->a**; each", unfold, {"unfold"});
+  family.add("**a,a*->**a; joint", diagonal_scatter, {"diagonal_scatter"});
+  family.add("a*->a**; each", diag_embed, {"diag_embed"});
+  family.add("a*->a**; each", unfold, {"unfold", "unfold_copy"});
   family.add("a**->a*; each", unfold_backward, {"unfold_backward"});
 }
 
