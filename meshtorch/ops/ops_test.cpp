@@ -107,6 +107,23 @@ TEST(Ops, SizeArguments) {
             std::vector<int>{1});
 }
 
+TEST(Ops, SizesOfOneFactorAndOfOneElement) {
+  const OpRule grouped = rule(
+      "aten::convolution(input=<8,4,6>, weight=<6,2,3>, bias=?, stride=[1], padding=[1], "
+      "dilation=[1], transposed=false, output_padding=[0], groups=2)");
+  ASSERT_EQ(grouped.sizes.size(), 1u);
+  EXPECT_EQ(grouped.sizes[0].argument, 8);
+  EXPECT_EQ(grouped.factors[grouped.sizes[0].factor].size, 2);
+  const OpRule norm = rule(
+      "aten::native_group_norm(input=<8,4,6>, weight=<4>, bias=<4>, N=8, C=4, HxW=6, group=2)");
+  ASSERT_EQ(norm.sizes.size(), 3u);
+  EXPECT_EQ(norm.factors[norm.sizes[2].factor].size, 2);
+  const OpRule grid = rule("aten::affine_grid_generator(theta=<8,2,3>, size=[8,3,6,5])");
+  ASSERT_EQ(grid.sizes.size(), 1u);
+  EXPECT_EQ(grid.sizes[0].element, 0);
+  EXPECT_EQ(grid.factors[grid.outputs[0][1][0]].size, 6);
+}
+
 TEST(Ops, Slices) {
   const auto slice = [](const char* range) {
     return bound((std::string("aten::slice.Tensor(self=<8>, dim=0, ") + range + ")").c_str());
