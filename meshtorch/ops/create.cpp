@@ -48,7 +48,10 @@ void add_create(Family& family) {
   family.add("...*->...*", {"_sample_dirichlet", "multinomial"});
   family.add("ab->**; each reduced", fresh,
              {"new_zeros", "new_empty", "new_empty_strided", "new_full", "new_ones"});
-  family.add("...->...; each", {"clone", "zero", "lift_fresh_copy"});
+  family.add("->*", {"linspace.Scalar_Tensor", "linspace.Tensor_Scalar", "logspace.Scalar_Tensor",
+                     "logspace.Tensor_Scalar"});
+  family.add(",->*", {"linspace.Tensor_Tensor", "logspace.Tensor_Tensor"});
+  family.add("...->...; each", {"clone", "zero", "lift_fresh_copy", "_lazy_clone"});
   family.add("...->...; each", convert, {"_to_copy"});
   family.add("...,->...; joint", {"fill.Tensor"});
   family.add("...,...->...; joint", {"copy"});

@@ -762,9 +762,16 @@ aten::new_full(self=<8,4>, size=[8,4]) => ab->ab; each reduced
 aten::new_full(self=<8,4>, size=[6]) => ab->*; each reduced
 aten::new_ones(self=<8,4>, size=[8,4]) => ab->ab; each reduced
 aten::new_ones(self=<8,4>, size=[6]) => ab->*; each reduced
+aten::linspace.Scalar_Tensor(<>) => ->*
+aten::linspace.Tensor_Scalar(<>) => ->*
+aten::logspace.Scalar_Tensor(<>) => ->*
+aten::logspace.Tensor_Scalar(<>) => ->*
+aten::linspace.Tensor_Tensor(<>, <>) => ,->*
+aten::logspace.Tensor_Tensor(<>, <>) => ,->*
 aten::clone(<2,3>) => ab->ab; each
 aten::zero(<2,3>) => ab->ab; each
 aten::lift_fresh_copy(<2,3>) => ab->ab; each
+aten::_lazy_clone(<2,3>) => ab->ab; each
 aten::_to_copy(self=<8,4>, dtype=15) => ab->ab; each
 aten::_to_copy(self=<8,4>, dtype=4) => ab->ab
 aten::_to_copy(self=<8,4>, dtype=none) => ab->ab; each
