@@ -131,6 +131,15 @@ void of_sequences(Rows& rows) {
   };
   each_reduction<nn::CTCLoss>(rows, "", nn::CTCLossOptions(), log_probabilities, targets,
                               lengths(8), lengths(3));
+  // All targets in one row: which of them belong to a sequence, only their lengths tell.
+  const auto one_row = values(
+      [](std::int64_t batch) {
+        return torch::randint(1, 5, {3 * batch - batch / 2}, torch::kLong);
+      },
+      -1);
+  rows.push_back(row([] { return nn::CTCLoss(nn::CTCLossOptions().zero_infinity(true)); },
+                     log_probabilities, one_row, lengths(8), lengths(3))
+                     .with("targets in one row"));
 }
 
 }  // namespace

@@ -116,6 +116,10 @@ Outcome run(const Row& row, std::int64_t batch, bool training, const std::option
   const Record forward;
   outcome.outputs = bound.forward(outcome.inputs);
   outcome.forward = forward.moved();
+  if (!training) {  // libtorch has kernels of its own for what needs no gradient
+    const at::NoGradGuard no_gradient;
+    for (const auto& output : bound.forward(outcome.inputs)) outcome.outputs.push_back(output);
+  }
 
   torch::manual_seed(11);
   const Record backward;

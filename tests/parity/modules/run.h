@@ -26,7 +26,7 @@ struct Outcome {
 // "all_reduce native_batch_norm"; where nobody asked and no algorithm needs it, in bold.
 bool implied(const std::string& moved);
 
-// Forward and backward of fixed weights. The batch goes over dp and the layout over tp, where the mesh
+// Forward and backward of fixed weights; in evaluation, once more without gradients. The batch goes over dp and the layout over tp, where the mesh
 // has those axes; without a mesh it is plain libtorch.
 Outcome run(const Row& row, std::int64_t batch, bool training, const std::optional<Mesh>& mesh = {},
             const Layout& layout = {});
