@@ -12,7 +12,8 @@ namespace {
 KernelResult row_loss(KernelCall& call) {
   const auto reduction = static_cast<std::size_t>(call.info.argument("reduction"));
   const bool mean = call.arguments[reduction].toInt() == at::Reduction::Mean;
-  const Shape& scores = call.shapes[static_cast<std::size_t>(call.operand("self"))];
+  const auto self = static_cast<std::size_t>(call.operand("self"));
+  const Shape& scores = call.shapes[self];
   const auto rows = static_cast<double>(scores.size() == 2 ? scores[0] : 1);
   KernelResult results;
   for (std::size_t d = 0; d < call.devices(); ++d) {
@@ -22,7 +23,9 @@ KernelResult row_loss(KernelCall& call) {
     results.resize(local.size());
     for (std::size_t o = 0; o < local.size(); ++o) {
       // Only the loss, or its gradient, is a mean; a second result says which classes are targets.
-      const at::Tensor result = local[o].toTensor();
+      at::Tensor result = local[o].toTensor();
+      // libtorch leaves the loss of no rows unset.
+      if (o == 0 && call.locals[self][d].numel() == 0) result.zero_();
       results[o].push_back(mean && o == 0 ? result / rows : result);
     }
   }
