@@ -14,6 +14,9 @@ void install_kernels(Runtime& runtime) {
   install_nll(dispatch);
   install_mean(dispatch);
   install_batch_norm(dispatch);
+  install_reduce(dispatch);
+  install_moments(dispatch);
+  install_linear(dispatch);
   install_host(dispatch);
 }
 

@@ -12,9 +12,10 @@ void install_embedding(Dispatch& dispatch);  // rows sharded: masked lookup, unr
 void install_softmax(Dispatch& dispatch);    // class dim sharded: maximum and sum over its axes
 void install_nll(Dispatch& dispatch);   // negative log likelihood over sharded classes and batch
 void install_mean(Dispatch& dispatch);  // means and mean losses: sum over the global count
-void install_batch_norm(Dispatch& dispatch);
-void install_host(
-    Dispatch&
-        dispatch);  // composites that read an operand on the host  // statistics of the global batch
+void install_batch_norm(Dispatch& dispatch);  // statistics of the global batch
+void install_reduce(Dispatch& dispatch);   // extremes, any, all, products: joined over the devices
+void install_moments(Dispatch& dispatch);  // norms, variances, log-sum-exp: as well
+void install_linear(Dispatch& dispatch);   // products that keep their leading dims
+void install_host(Dispatch& dispatch);     // composites that read an operand on the host
 
 }  // namespace meshtorch

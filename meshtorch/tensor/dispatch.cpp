@@ -31,6 +31,11 @@ bool keeps_composite(const c10::OperatorName& name) {
   return name.name.rfind("aten::_foreach_", 0) == 0;
 }
 
+// Composite ops that have a rule of their own: libtorch's form folds dims together that may be sharded.
+bool replaces_composite(const c10::OperatorName& name) {
+  return name.name == "aten::matmul" && name.overload_name.empty();
+}
+
 }  // namespace
 
 Dispatch::Dispatch(Runtime& runtime)
@@ -43,7 +48,9 @@ Dispatch::Dispatch(Runtime& runtime)
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0 || keeps_composite(name)) continue;
     const auto op = dispatcher.findSchema(name);
-    if (!op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) continue;
+    if (!op || (op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) &&
+                !replaces_composite(name)))
+      continue;
     library_.impl(toString(name).c_str(),
                   torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ShardedOp>(*this)));
   }

@@ -39,8 +39,12 @@ class Dispatch {
 
   // Decisions kept, over all ops: stops growing after the first step of a steady program.
   std::size_t cached_decisions() const { return cached_decisions_; }
-  void count_decision() { ++cached_decisions_; }
+  void count_decisions(std::ptrdiff_t change) {
+    cached_decisions_ += static_cast<std::size_t>(change);
+  }
 
+  // The library of the sharded kernels themselves, for composites that are replaced.
+  torch::Library& library() { return library_; }
   // The library that custom autograd kernels are registered through.
   torch::Library& autograd_library() { return autograd_; }
 

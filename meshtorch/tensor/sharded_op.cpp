@@ -57,7 +57,8 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     check_written(frame);
     adopt_accumulation(frame);
   }
-  const Decision& decision = decisions_.find(dispatch_.runtime(), frame);
+  const std::shared_ptr<const Decision> kept = decisions_.find(dispatch_.runtime(), frame);
+  const Decision& decision = *kept;
   switch (decision.run) {
     case Decision::Run::local:
       return run_local(op, frame, decision, stack);
