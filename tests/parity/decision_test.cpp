@@ -183,16 +183,25 @@ Trained dqn(const Place& place, std::int64_t batch_size) {
   return trained;
 }
 
+// The gradient of gather adds into a fresh tensor, which is whole; so is the replay buffer.
+const mt::Allowed kMoves{.moves = true};
+
 TEST(Decision, Reinforce) {
-  mt::expect_libtorch("reinforce", [](const Place& place, std::int64_t batch) {
-    return reinforce(place, batch, /*noise_from_outside=*/true);
-  });
+  mt::expect_libtorch(
+      "reinforce",
+      [](const Place& place, std::int64_t batch) {
+        return reinforce(place, batch, /*noise_from_outside=*/true);
+      },
+      kMoves);
 }
 TEST(Decision, ReinforceWithMultinomial) {
-  mt::expect_one_device("reinforce with multinomial", [](const Place& place, std::int64_t batch) {
-    return reinforce(place, batch, /*noise_from_outside=*/false);
-  });
+  mt::expect_one_device(
+      "reinforce with multinomial",
+      [](const Place& place, std::int64_t batch) {
+        return reinforce(place, batch, /*noise_from_outside=*/false);
+      },
+      kMoves);
 }
-TEST(Decision, Dqn) { mt::expect_libtorch("dqn", dqn); }
+TEST(Decision, Dqn) { mt::expect_libtorch("dqn", dqn, kMoves); }
 
 }  // namespace

@@ -66,11 +66,11 @@ Trained dcgan(const Place& place, std::int64_t batch_size) {
   auto discriminator = make_discriminator();
   generator->apply(weights_init);
   discriminator->apply(weights_init);
-  place.module(*generator, {{"(conv1\\.weight|conv2\\.weight)", P(whole, "tp")},
-                            {"batch_norm\\d\\.(?!num_batches)", P("tp")},
-                            {"conv3\\.weight", P("tp")}});
-  place.module(*discriminator, {{"^(0|2)\\.weight|^3\\.(?!num_batches)", P("tp")},
-                                {"^5\\.weight", P(whole, "tp")}});
+  // A transposed convolution's weight is (in, out, height, width), a convolution's (out, in, ...).
+  place.module(*generator, {{"conv1\\.weight", P(whole, "tp")},
+                            {"batch_norm1\\.(?!num_batches)", P("tp")},
+                            {"conv2\\.weight", P("tp")}});
+  place.module(*discriminator, {{"^0\\.weight", P("tp")}, {"^2\\.weight", P(whole, "tp")}});
   torch::optim::Adam generator_optimizer(generator->parameters(),
                                          torch::optim::AdamOptions(2e-3).betas({0.5, 0.5}));
   torch::optim::Adam discriminator_optimizer(discriminator->parameters(),
