@@ -34,6 +34,9 @@ struct Frame {
   std::string layouts() const;  // "self P(dp), other P()"
 };
 
+// The call as the op's rule sees it.
+OpCall op_call(const Frame& frame);
+
 struct Decision {
   enum class Run {
     local,   // the op on each device's locals, in place where the op is
@@ -50,29 +53,17 @@ struct Decision {
   const Kernel* kernel = nullptr;
 };
 
-// The decisions of one op. They are kept under the operands' layouts, shapes and types, and under those
-// attributes that the op's rule has ever looked at: offsets, seeds and counts that change from step to
-// step and decide nothing make no new entry. A rule that looks at one more makes the cache start anew.
 class DecisionCache {
  public:
-  // Shared, so that a caller keeps its decision where the cache is cleared meanwhile.
-  std::shared_ptr<const Decision> find(Runtime& runtime, const Frame& frame);
+  const Decision& find(Runtime& runtime, const Frame& frame);
+  std::size_t size() const { return decisions_.size(); }
 
  private:
-  // Shapes that never repeat must not fill the memory.
-  static constexpr std::size_t kMostDecisions = 4096;
   using Key = std::vector<std::uint64_t>;
   struct Hash {
     std::size_t operator()(const Key& key) const;
   };
-
-  void write_key(Key& key, const Frame& frame) const;
-  void clear(Runtime& runtime);
-  bool widen(const std::vector<AttributeRead>& reads);  // whether that is more than before
-
-  std::uint64_t revision_ = 0;  // of the rules decided by
-  std::vector<AttributeRead> reads_;
-  std::unordered_map<Key, std::shared_ptr<const Decision>, Hash> decisions_;
+  std::unordered_map<Key, std::unique_ptr<Decision>, Hash> decisions_;
 };
 
 }  // namespace meshtorch
