@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <functional>
 
 #include <meshtorch/base/error.h>
@@ -150,8 +151,10 @@ bool draws(const OpInfo& info) {
   return info.random && info.name.rfind("aten::_scaled_dot_product", 0) != 0;
 }
 
-std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
-  auto decision = std::make_unique<Decision>();
+// `reads`: what the rule looked at.
+std::shared_ptr<Decision> decide(Runtime& runtime, const Frame& frame,
+                                 std::vector<AttributeRead>& reads) {
+  auto decision = std::make_shared<Decision>();
   const auto& positions = runtime.communicator().addressable(frame.mesh);
   decision->sizes.resize(positions.size());
   decision->skip.assign(positions.size(), false);
@@ -160,10 +163,13 @@ std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
     decide_gather(*decision, frame);
     return decision;
   }
+  const OpCall call = op_call(frame);
   try {
-    decision->rule = entry->rule(op_call(frame));
+    decision->rule = entry->rule(call);
+    reads = call.reads();
     decide_by_rule(*decision, frame);
   } catch (const Error& error) {
+    reads = call.reads();
     // libtorch's own message for a bad call is the better one: the op runs gathered, and only where it
     // succeeds is this error the one to show.
     decision->rule_error = error.what();
@@ -180,8 +186,6 @@ std::unique_ptr<Decision> decide(Runtime& runtime, const Frame& frame) {
   find_empty(*decision, frame, positions);
   return decision;
 }
-
-std::uint64_t mesh_key(const Mesh& mesh) { return std::hash<std::string>{}(mesh.to_string()); }
 
 void append_tensor(std::vector<std::uint64_t>& key, const Frame& frame, std::size_t i) {
   const at::Tensor& tensor = frame.tensors[i];
@@ -221,6 +225,25 @@ void append_attribute(std::vector<std::uint64_t>& key, const c10::IValue& value)
   }
 }
 
+std::optional<std::int64_t> optional_int(const c10::IValue& value) {
+  return value.isInt() ? std::optional(value.toInt()) : std::nullopt;
+}
+
+// As OpCall::range.
+void append_range(std::vector<std::uint64_t>& key, const Frame& frame, const AttributeRead& read) {
+  const c10::IValue* arguments = frame.arguments;
+  const c10::IValue& shape = arguments[read.argument];
+  const Shape sizes = shape.isTensor() ? shape.toTensor().sizes().vec() : shape.toIntVector();
+  const auto rank = static_cast<std::int64_t>(sizes.size());
+  const std::int64_t dim = optional_int(arguments[read.dim]).value_or(0);
+  if (dim < -rank || dim >= rank) return;  // the dim itself is in the key, and refused by the rule
+  const Range range =
+      Range::of(optional_int(arguments[read.start]), optional_int(arguments[read.end]),
+                optional_int(arguments[read.step]).value_or(1),
+                sizes[static_cast<std::size_t>(dim < 0 ? dim + rank : dim)]);
+  key.push_back(static_cast<std::uint64_t>(range.length) << 1 | range.full);
+}
+
 }  // namespace
 
 OpCall op_call(const Frame& frame) {
@@ -232,11 +255,11 @@ OpCall op_call(const Frame& frame) {
   }
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     const ArgumentInfo& info = frame.info.arguments[i];
-    Argument argument{.name = info.name,
-                      .operands = frame.argument_operands[i],
-                      .is_tensor = info.kind != ArgumentKind::attribute,
-                      .value = {}};
-    if (!argument.is_tensor && !info.ignored) argument.value = attribute_of(frame.arguments[i]);
+    Argument argument;
+    argument.name = info.name;
+    argument.operands = frame.argument_operands[i];
+    argument.is_tensor = info.kind != ArgumentKind::attribute;
+    if (!argument.is_tensor && !info.ignored) argument.set(attribute_of(frame.arguments[i]));
     call.arguments.push_back(std::move(argument));
   }
   return call;
@@ -309,29 +332,53 @@ std::size_t DecisionCache::Hash::operator()(const Key& key) const {
   return hash;
 }
 
-const Decision& DecisionCache::find(Runtime& runtime, const Frame& frame) {
-  static thread_local Key key;
+void DecisionCache::write_key(Key& key, const Frame& frame) const {
   key.clear();
-  key.push_back(mesh_key(frame.mesh));
-  key.push_back(runtime.rules().entries().size());  // a rule added later is asked for anew
+  key.push_back(frame.mesh.id());
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
-    const ArgumentInfo& argument = frame.info.arguments[i];
-    if (argument.kind == ArgumentKind::attribute) {
-      if (!argument.ignored) append_attribute(key, frame.arguments[i]);
-      continue;
-    }
+    if (frame.info.arguments[i].kind == ArgumentKind::attribute) continue;
     key.push_back(frame.argument_operands[i].size());
     for (const int operand : frame.argument_operands[i])
       append_tensor(key, frame, static_cast<std::size_t>(operand));
   }
-  auto found = decisions_.find(key);
-  if (found == decisions_.end()) {
-    Key kept = key;  // deciding may dispatch ops of its own
-    auto decision = decide(runtime, frame);
-    found = decisions_.emplace(std::move(kept), std::move(decision)).first;
-    runtime.dispatch().count_decision();
+  for (const AttributeRead& read : reads_) {
+    if (read.dim < 0) {
+      append_attribute(key, frame.arguments[read.argument]);
+    } else {
+      append_range(key, frame, read);
+    }
   }
-  return *found->second;
+}
+
+void DecisionCache::clear(Runtime& runtime) {
+  runtime.dispatch().count_decisions(-static_cast<std::ptrdiff_t>(decisions_.size()));
+  decisions_.clear();
+}
+
+bool DecisionCache::widen(const std::vector<AttributeRead>& reads) {
+  const std::size_t before = reads_.size();
+  for (const AttributeRead& read : reads) {
+    if (std::find(reads_.begin(), reads_.end(), read) == reads_.end()) reads_.push_back(read);
+  }
+  return reads_.size() > before;
+}
+
+std::shared_ptr<const Decision> DecisionCache::find(Runtime& runtime, const Frame& frame) {
+  if (revision_ != runtime.rules().revision()) {
+    clear(runtime);
+    reads_.clear();
+    revision_ = runtime.rules().revision();
+  }
+  static thread_local Key key;
+  write_key(key, frame);
+  if (const auto found = decisions_.find(key); found != decisions_.end()) return found->second;
+  std::vector<AttributeRead> reads;
+  std::shared_ptr<const Decision> decision = decide(runtime, frame, reads);
+  if (widen(reads) || decisions_.size() >= kMostDecisions) clear(runtime);
+  write_key(key, frame);
+  decisions_[key] = decision;
+  runtime.dispatch().count_decisions(1);
+  return decision;
 }
 
 }  // namespace meshtorch

@@ -53,17 +53,29 @@ struct Decision {
   const Kernel* kernel = nullptr;
 };
 
+// The decisions of one op. They are kept under the operands' layouts, shapes and types, and under those
+// attributes that the op's rule has ever looked at: offsets, seeds and counts that change from step to
+// step and decide nothing make no new entry. A rule that looks at one more makes the cache start anew.
 class DecisionCache {
  public:
-  const Decision& find(Runtime& runtime, const Frame& frame);
-  std::size_t size() const { return decisions_.size(); }
+  // Shared, so that a caller keeps its decision where the cache is cleared meanwhile.
+  std::shared_ptr<const Decision> find(Runtime& runtime, const Frame& frame);
 
  private:
+  // Shapes that never repeat must not fill the memory.
+  static constexpr std::size_t kMostDecisions = 4096;
   using Key = std::vector<std::uint64_t>;
   struct Hash {
     std::size_t operator()(const Key& key) const;
   };
-  std::unordered_map<Key, std::unique_ptr<Decision>, Hash> decisions_;
+
+  void write_key(Key& key, const Frame& frame) const;
+  void clear(Runtime& runtime);
+  bool widen(const std::vector<AttributeRead>& reads);  // whether that is more than before
+
+  std::uint64_t revision_ = 0;  // of the rules decided by
+  std::vector<AttributeRead> reads_;
+  std::unordered_map<Key, std::shared_ptr<const Decision>, Hash> decisions_;
 };
 
 }  // namespace meshtorch
