@@ -6,6 +6,7 @@
 #include <torch/torch.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
@@ -29,7 +30,7 @@ Lookup localize(const at::Tensor& indices, Interval rows, std::int64_t missing) 
 
 // A row that is nobody's would silently be zeros.
 void check_indices(const at::Tensor& indices, std::int64_t rows) {
-  if (indices.numel() == 0) return;
+  if (indices.numel() == 0 || indices.is_meta()) return;
   const auto least = indices.min().item<std::int64_t>(), most = indices.max().item<std::int64_t>();
   if (least >= 0 && most < rows) return;
   fail({.op = "aten::embedding",
@@ -81,7 +82,7 @@ at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indice
   ShardedView* index_view = sharded_view(indices);
   const Shards index = index_view ? redistribute(*index_view, indices.sizes().vec(), batch,
                                                  {op, Origin::implied, "indices"})
-                                  : place(indices, mesh, batch);
+                                  : place(indices, mesh, batch, from.meta());
   Layout result{{axes.without(batch.sharded()), width}, wanted.unreduced | batch.sharded()};
   const auto& positions = Runtime::current().communicator().addressable(mesh);
   Shards results;
@@ -97,6 +98,7 @@ at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indice
             .narrow(0, 0, mine.size())
             .contiguous());
   }
+  if (is_meta(results)) share_equal(results);
   return wrap(mesh, {rows, gradient.size(-1)}, result, std::move(results));
 }
 

@@ -8,6 +8,7 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/meta.h>
 
 namespace meshtorch {
 namespace {
@@ -78,8 +79,9 @@ class Nll {
         .masked_fill_(part.mine.logical_not(), 0);
   }
 
-  // A target that is nobody's class would silently count for nothing.
+  // A target that is nobody's class would silently count for nothing. Those without values are good.
   void check_targets() const {
+    if (call_.meta()) return;
     for (const at::Tensor& target : call_.locals[static_cast<std::size_t>(target_)]) {
       const at::Tensor outside =
           target.ne(ignore_).logical_and_(target.lt(0).logical_or_(target.ge(classes_)));
@@ -110,7 +112,8 @@ class Nll {
   std::int64_t count_valid() const {
     const auto& target = call_.tensors[static_cast<std::size_t>(target_)];
     ShardedView* view = sharded_view(target);
-    if (view == nullptr) return target.ne(ignore_).sum().item<std::int64_t>();
+    if (view == nullptr)
+      return is_meta(target) ? target.numel() : target.ne(ignore_).sum().item<std::int64_t>();
     Allocation& allocation = *view->allocation();
     // Views of a part of the storage have counts of their own, which are not kept.
     const bool whole = view->locals()[0].nbytes() == view->locals()[0].storage().nbytes();
@@ -123,7 +126,8 @@ class Nll {
     for (const at::Tensor& local : call_.locals[static_cast<std::size_t>(target_)]) {
       counts.push_back(local.ne(ignore_).sum());
     }
-    const auto valid = call_.all_reduce(batch_axes_, counts)[0].item<std::int64_t>();
+    const at::Tensor sum = call_.all_reduce(batch_axes_, counts)[0];
+    const std::int64_t valid = sum.is_meta() ? target.numel() : sum.item<std::int64_t>();
     if (!whole) return valid;
     allocation.count = std::make_shared<const Allocation::Count>(
         Allocation::Count{allocation.version, target.numel(), ignore_, valid});

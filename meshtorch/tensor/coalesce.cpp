@@ -7,6 +7,7 @@
 #include <tuple>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/runtime.h>
 
@@ -51,10 +52,30 @@ at::Tensor joined(const at::Tensor& flat, Shape piece, std::int64_t dim) {
   return flat.reshape(stacked).movedim(0, dim).reshape(piece);
 }
 
+// Shapes need no common buffer.
+void run_meta(Communicator& comm, const Mesh& mesh, const Step& step, Shards& locals) {
+  switch (step.kind) {
+    case StepKind::all_reduce:
+      locals = comm.all_reduce(mesh, step.axes, locals);
+      break;
+    case StepKind::all_gather:
+      locals = comm.all_gather(mesh, step.axes, locals, step.from_dim);
+      break;
+    default:
+      locals = comm.reduce_scatter(mesh, step.axes, locals, step.to_dim);
+      break;
+  }
+}
+
 void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step*>& steps,
                 Bucket& bucket) {
   Communicator& comm = Runtime::current().communicator();
   const std::int64_t n = mesh.shards(step.axes);
+  if (is_meta(bucket[0]->locals)) {
+    for (std::size_t i = 0; i < bucket.size(); ++i)
+      run_meta(comm, mesh, *steps[i], bucket[i]->locals);
+    return;
+  }
   const std::size_t devices = bucket[0]->locals.size();
   Shards flats(devices);
   for (std::size_t d = 0; d < devices; ++d) {

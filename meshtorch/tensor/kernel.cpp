@@ -3,12 +3,19 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/tensor/runtime.h>
 
 namespace meshtorch {
 
 const c10::IValue& KernelCall::argument(std::string_view name) const {
   return arguments[info.argument(name)];
+}
+
+bool KernelCall::meta() const {
+  return std::any_of(locals.begin(), locals.end(), [](const Shards& s) { return is_meta(s); });
 }
 
 int KernelCall::operand(std::string_view name) const {
@@ -20,7 +27,9 @@ torch::jit::Stack KernelCall::stack(std::size_t d) const {
   local.reserve(info.arguments.size());
   for (std::size_t i = 0; i < info.arguments.size(); ++i) {
     const auto& mine = argument_operands[i];
-    if (info.arguments[i].kind == ArgumentKind::attribute || arguments[i].isNone()) {
+    if (arguments[i].isDevice() && meta()) {
+      local.emplace_back(at::Device(at::kMeta));  // asked for: the wrapper's device
+    } else if (info.arguments[i].kind == ArgumentKind::attribute || arguments[i].isNone()) {
       local.push_back(arguments[i]);
     } else if (info.arguments[i].kind == ArgumentKind::tensor) {
       const auto& shards = locals[static_cast<std::size_t>(mine[0])];

@@ -31,6 +31,8 @@ struct KernelCall {
   const c10::IValue* arguments;                // as given, in schema order
 
   std::size_t devices() const { return positions.size(); }
+  // The locals have no values: nothing may be read on the host.
+  bool meta() const;
   const c10::IValue& argument(std::string_view name) const;
   // The operand index of the (only) tensor of this argument.
   int operand(std::string_view name) const;

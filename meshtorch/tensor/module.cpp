@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 
 namespace meshtorch {
@@ -49,7 +50,12 @@ void place_all(const std::vector<Named>& leaves, const Mesh& mesh, const MatchRe
   for (std::size_t i = 0; i < leaves.size(); ++i) {
     at::Tensor tensor = leaves[i].tensor;
     if (std::exchange(done[tensor.unsafeGetTensorImpl()], true)) continue;
-    tensor.set_data(device_put(tensor.detach(), {mesh, report.matches[i].spec}));
+    const at::Tensor placed = device_put(tensor.detach(), {mesh, report.matches[i].spec});
+    if (tensor.is_meta()) {
+      convert(tensor, placed);  // whose device is another: set_data would refuse
+    } else {
+      tensor.set_data(placed);
+    }
   }
 }
 
@@ -74,7 +80,13 @@ MatchReport replicate(torch::nn::Module& module, const Mesh& mesh) {
 void device_get(torch::nn::Module& module) {
   torch::NoGradGuard no_grad;
   auto get = [](at::Tensor tensor) {
-    if (tensor.defined() && is_sharded(tensor)) tensor.set_data(full(tensor.detach()));
+    if (!tensor.defined() || !is_sharded(tensor)) return;
+    const at::Tensor whole = full(tensor.detach());
+    if (whole.is_meta()) {
+      convert(tensor, whole);
+    } else {
+      tensor.set_data(whole);
+    }
   };
   for (auto& parameter : module.parameters()) get(parameter);
   for (auto& buffer : module.buffers()) get(buffer);

@@ -43,6 +43,8 @@ struct OpInfo {
   OpKind kind = OpKind::generic;
   bool random = false;
   bool writes = false;
+  // What comes out, or its size, depends on values on the host: item, nonzero, masked_select.
+  bool needs_values = false;
   std::vector<ArgumentInfo> arguments;
   std::vector<ReturnInfo> returns;
   std::optional<c10::OperatorHandle> functional;  // of an in-place or out= op

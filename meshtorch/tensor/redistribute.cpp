@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/runtime.h>
 
@@ -51,27 +52,51 @@ void check_mode(const Mesh& mesh, const Layout& from, const Layout& to, const Pl
   }
 }
 
-// Free steps happen on each device alone. `whole` is the box that a device's local has before.
+// What the devices before did, so that equal meta shards become equal ones (comm/meta.h).
+class Repeats {
+ public:
+  // The result of an earlier device with this local and these sizes of its result; undefined if none.
+  at::Tensor find(const at::Tensor& local, const Shape& sizes) const {
+    for (const auto& [source, result] : done_) {
+      if (local.is_meta() && source.is_same(local) && result.sizes() == sizes) return result;
+    }
+    return {};
+  }
+  void add(const at::Tensor& local, const at::Tensor& result) {
+    if (local.is_meta()) done_.emplace_back(local, result);
+  }
+
+ private:
+  std::vector<std::pair<at::Tensor, at::Tensor>> done_;
+};
+
+// Free steps happen on each device alone.
 Shards run_free(const Mesh& mesh, const Shape& shape, const Step& step, const Shards& locals) {
   const auto& positions = Runtime::current().communicator().addressable(mesh);
   Shards results;
   results.reserve(locals.size());
+  Repeats repeats;
   for (std::size_t i = 0; i < locals.size(); ++i) {
     const std::int64_t position = positions[i];
     if (step.kind == StepKind::mask) {
+      // A mask changes no shape: meta shards stay what they are.
+      if (locals[i].is_meta()) return locals;
       const bool keeps = mesh.group_rank(position, step.axes) == 0;
       results.push_back(keeps ? locals[i] : at::zeros_like(locals[i]));
       continue;
     }
     const Box before = shard_box(mesh, shape, step.before, position);
     const Box after = shard_box(mesh, shape, step.after, position);
+    if (const at::Tensor known = repeats.find(locals[i], shape_of(after)); known.defined()) {
+      results.push_back(known);
+      continue;
+    }
     if (step.kind == StepKind::pad) {
-      Shape local;
-      for (const Interval& interval : after) local.push_back(interval.size());
-      at::Tensor padded = at::zeros(local, locals[i].options());
+      at::Tensor padded = at::zeros(shape_of(after), locals[i].options());
       const auto dim = static_cast<std::size_t>(step.from_dim);
       padded.narrow(step.from_dim, before[dim].begin - after[dim].begin, before[dim].size())
           .copy_(locals[i]);
+      repeats.add(locals[i], padded);
       results.push_back(padded);
       continue;
     }
@@ -81,6 +106,7 @@ Shards run_free(const Mesh& mesh, const Shape& shape, const Step& step, const Sh
       piece = piece.narrow(static_cast<std::int64_t>(dim), after[dim].begin - before[dim].begin,
                            after[dim].size());
     }
+    repeats.add(locals[i], piece);
     results.push_back(piece);
   }
   return results;
@@ -160,6 +186,7 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
                                                  : at::MemoryFormat::Contiguous);
       }
     }
+    if (is_meta(results)) share_equal(results);
   }
   return results;
 }
@@ -187,9 +214,10 @@ Shards redistribute(ShardedView& view, const Shape& shape, const Layout& to, con
   return redistribute(view.mesh(), shape, from, to, view.locals(), cause, own);
 }
 
-Shards place(const at::Tensor& plain, const Mesh& mesh, const Layout& to) {
+Shards place(const at::Tensor& plain, const Mesh& mesh, const Layout& to, bool meta) {
   const Shape shape = plain.sizes().vec();
-  const Shards locals(Runtime::current().communicator().addressable(mesh).size(), plain);
+  const Shards locals(Runtime::current().communicator().addressable(mesh).size(),
+                      meta ? without_values(plain) : plain);
   return redistribute(mesh, shape, Layout::replicated(plain.dim()), to, locals, {});
 }
 

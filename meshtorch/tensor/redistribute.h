@@ -36,7 +36,8 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
 Shards redistribute(ShardedView& view, const Shape& shape, const Layout& to, const Cause& cause,
                     bool own = false);
 
-// The locals of a plain (replicated) tensor; they share memory with it where `to` lets them.
-Shards place(const at::Tensor& plain, const Mesh& mesh, const Layout& to);
+// The locals of a plain (replicated) tensor; they share memory with it where `to` lets them. `meta`:
+// its shape and dtype only, as meta shards (comm/meta.h); a meta tensor's locals never are others.
+Shards place(const at::Tensor& plain, const Mesh& mesh, const Layout& to, bool meta = false);
 
 }  // namespace meshtorch

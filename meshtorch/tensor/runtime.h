@@ -28,6 +28,9 @@ struct RuntimeOptions {
   // Of every random number drawn on a sharded tensor, and (via torch::manual_seed) on a plain one.
   std::uint64_t seed = 0;
   Mode mode = Mode::automatic;
+  // Dry run: what is placed gets meta shards - shapes, layouts and the ledger of a run without its
+  // values, without memory and arithmetic (docs/meta.md).
+  bool meta = false;
   // Keep freed memory for the next op instead of returning it to the system: with glibc's defaults
   // large tensors are mapped and unmapped at every op, a tenth of a training step. Ignored elsewhere.
   bool tune_malloc = true;

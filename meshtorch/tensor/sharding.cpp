@@ -4,13 +4,13 @@
 #include <torch/torch.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/meta.h>
+#include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/redistribute.h>
 #include <meshtorch/tensor/runtime.h>
 
 namespace meshtorch {
 namespace {
-
-Shape shape_of(const at::Tensor& x) { return x.sizes().vec(); }
 
 const ShardedView& require_view(const char* op, const at::Tensor& x) {
   const ShardedView* view = sharded_view(x);
@@ -32,11 +32,14 @@ at::Tensor placed(const Mesh& mesh, const Shape& shape, const Layout& layout, Sh
 // The three moves, without autograd.
 at::Tensor put(const at::Tensor& plain, const Mesh& mesh, const Layout& layout) {
   at::AutoDispatchBelowADInplaceOrView below;
-  Shards locals = place(plain.detach(), mesh, layout);
+  const bool meta = Runtime::current().options().meta || plain.is_meta();
+  const at::Tensor source = meta ? without_values(plain) : plain.detach();
+  Shards locals = place(source, mesh, layout);
   for (at::Tensor& local : locals) {
-    const bool temporary = !local.is_alias_of(plain);
+    const bool temporary = !local.is_alias_of(source);
     if (!temporary) local = local.clone(at::MemoryFormat::Contiguous);
   }
+  if (meta) share_equal(locals);
   return placed(mesh, shape_of(plain), layout, std::move(locals));
 }
 
@@ -73,12 +76,17 @@ at::Tensor to_layout(const at::Tensor& gradient, const Mesh& mesh, const Layout&
 }
 
 struct Put : torch::autograd::Function<Put> {
-  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x,
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const Mesh& mesh, const Layout& layout) {
+    context->saved_data["meta"] = x.is_meta();
     return put(x, mesh, layout);
   }
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  torch::autograd::variable_list gradients) {
+    if (is_meta(gradients[0]) && !context->saved_data["meta"].toBool()) {
+      fail_without_values("device_put.backward", "x",
+                          "a plain tensor that has values would get a gradient's");
+    }
     return {full(gradients[0]), {}, {}};
   }
 };
@@ -184,7 +192,11 @@ at::Tensor full(const at::Tensor& x) {
 
 std::string to_string(const at::Tensor& x) {
   std::ostringstream out;
-  out << full(x.defined() ? x.detach() : x);
+  if (is_meta(x)) {
+    out << "[ values unknown: " << x.scalar_type() << x.sizes() << " ]";
+  } else {
+    out << full(x.defined() ? x.detach() : x);
+  }
   if (is_sharded(x)) out << "\n[ " << describe(x) << " ]";
   return std::move(out).str();
 }

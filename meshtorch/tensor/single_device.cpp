@@ -31,12 +31,18 @@ bool ShardedOp::single_device(const c10::OperatorHandle& op, torch::jit::Stack& 
     }
   }
   if (any == nullptr || info_->kind == OpKind::metadata || info_->kind == OpKind::out) return false;
-  run_single(op, stack, arguments, any->mesh());
+  if (any->meta()) {
+    Frame frame(*info_, arguments);
+    frame.find_mesh();  // for messages
+    check_meta(frame);
+    strip_values(arguments);
+  }
+  run_single(op, stack, arguments, any->mesh(), any->meta());
   return true;
 }
 
 void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& stack,
-                           c10::IValue* arguments, const Mesh& mesh) {
+                           c10::IValue* arguments, const Mesh& mesh, bool meta) {
   const std::size_t count = info_->arguments.size();
   c10::SmallVector<c10::IValue, 4> kept;  // wrappers that a return refers to, by return
   for (const ReturnInfo& result : info_->returns) {
@@ -60,7 +66,7 @@ void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& sta
       arguments[i] = std::move(locals);
     }
   }
-  op.callBoxed(&stack);
+  call(op, stack, meta);
   c10::IValue* results = stack.data() + stack.size() - info_->returns.size();
   for (std::size_t r = 0; r < info_->returns.size(); ++r) {
     if (info_->returns[r].written_argument >= 0) {

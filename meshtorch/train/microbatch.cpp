@@ -5,6 +5,7 @@
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 
@@ -39,7 +40,7 @@ bool counts_targets(const at::Tensor& targets) {
 
 std::int64_t valid(const at::Tensor& targets, std::int64_t ignore_index) {
   if (!counts_targets(targets)) return targets.numel();
-  return targets.ne(ignore_index).sum().item<std::int64_t>();
+  return item_or(targets.ne(ignore_index).sum(), targets.numel()).to<std::int64_t>();
 }
 
 }  // namespace

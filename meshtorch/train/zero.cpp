@@ -10,14 +10,13 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/coalesce.h>
+#include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
 #include <meshtorch/tensor/sharding.h>
 
 namespace meshtorch {
 namespace {
-
-Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
 
 void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options) {
   auto refuse = [](std::string where, std::string what, std::string remedy) {
@@ -153,18 +152,20 @@ void ZeroShards::reduce_gradients() {
   if (options_.clip_norm) clip();
 }
 
-double ZeroShards::global_norm() const {
+std::optional<double> ZeroShards::global_norm() const {
   const Mesh& mesh = sharded_view(shards_[0])->mesh();
   Runtime& runtime = Runtime::current();
   const auto& positions = runtime.communicator().addressable(mesh);
   at::AutoDispatchBelowADInplaceOrView below;
   Shards sums(positions.size());
-  for (std::size_t d = 0; d < positions.size(); ++d) sums[d] = at::zeros({}, at::kDouble);
+  const bool meta = is_meta(shards_[0]);
+  const auto options = at::TensorOptions(at::kDouble).device(meta ? at::kMeta : at::kCPU);
+  for (std::size_t d = 0; d < positions.size(); ++d) sums[d] = at::zeros({}, options);
   for (const at::Tensor& shard : shards_) {
     if (!shard.grad().defined()) continue;
     const ShardedView& view = *sharded_view(shard.grad());
     for (std::size_t d = 0; d < positions.size(); ++d) {
-      if (!counts(mesh, view, positions[d])) continue;
+      if (meta || !counts(mesh, view, positions[d])) continue;
       const at::Tensor norm =
           at::linalg_vector_norm(view.locals()[d], 2, std::nullopt, false, at::kDouble);
       sums[d].add_(norm.square());
@@ -177,11 +178,13 @@ double ZeroShards::global_norm() const {
     sums = redistribute(mesh, {}, from, Layout::replicated(0), sums,
                         {.op = "Zero::clip", .origin = Origin::asked, .where = ""});
   }
+  if (meta) return std::nullopt;
   return std::sqrt(sums[0].item<double>());
 }
 
 void ZeroShards::clip() {
   gradient_norm_ = global_norm();
+  if (!gradient_norm_) return;  // scaling meta shards changes nothing
   const double scale = *options_.clip_norm / (*gradient_norm_ + 1e-6);
   if (scale >= 1) return;
   at::AutoDispatchBelowADInplaceOrView below;

@@ -52,13 +52,14 @@ class ZeroShards {
   void gather_parameters();
   void clear_gradients(bool set_to_none);
 
-  // The global norm before clipping of the last step; nothing where clip_norm is not set.
+  // The global norm before clipping of the last step; nothing where clip_norm is not set and
+  // in a meta run.
   std::optional<double> gradient_norm() const { return gradient_norm_; }
 
  private:
   void take_outside_changes();
   void clip();
-  double global_norm() const;
+  std::optional<double> global_norm() const;  // nothing for meta shards
 
   std::vector<at::Tensor> parameters_;
   std::vector<at::Tensor> shards_;

@@ -6,6 +6,8 @@
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/communicator.h>
+#include <meshtorch/comm/group_chunk.h>
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/plan.h>
 #include <meshtorch/layout/shard.h>
 
@@ -53,18 +55,6 @@ at::Tensor tree(const std::vector<at::Tensor>& parts, std::size_t begin, std::si
 
 at::Tensor fresh(const at::Tensor& tensor) { return tensor.clone(at::MemoryFormat::Contiguous); }
 
-// The nested chunk of a local dimension of `size` that rank `rank` of the group gets.
-Interval group_chunk(const Mesh& mesh, AxisList axes, std::int64_t size, std::int64_t rank) {
-  std::int64_t below = mesh.shards(axes);
-  Interval piece{0, size};
-  for (int i = 0; i < axes.size(); ++i) {
-    const std::int64_t count = mesh.axis_size(axes[i]);
-    below /= count;
-    piece = chunk(piece, rank / below % count, count);
-  }
-  return piece;
-}
-
 at::Tensor narrow(const at::Tensor& tensor, std::int64_t dim, Interval piece) {
   return tensor.narrow(dim, piece.begin, piece.size());
 }
@@ -94,6 +84,7 @@ class LocalCommunicator final : public Communicator {
 
   Shards all_reduce(const Mesh& mesh, AxisList axes, const Shards& shards,
                     Reduction reduction) override {
+    if (is_meta(shards)) return meta::all_reduce(mesh, axes, shards);
     Shards results(shards.size());
     for (const auto& group : mesh.groups(axes)) {
       const auto parts = members(shards, group);
@@ -107,6 +98,7 @@ class LocalCommunicator final : public Communicator {
 
   Shards all_gather(const Mesh& mesh, AxisList axes, const Shards& shards,
                     std::int64_t dim) override {
+    if (is_meta(shards)) return meta::all_gather(mesh, axes, shards, dim);
     Shards results(shards.size());
     for (const auto& group : mesh.groups(axes)) {
       const at::Tensor whole = at::cat(members(shards, group), dim);
@@ -118,6 +110,7 @@ class LocalCommunicator final : public Communicator {
 
   Shards reduce_scatter(const Mesh& mesh, AxisList axes, const Shards& shards,
                         std::int64_t dim) override {
+    if (is_meta(shards)) return meta::reduce_scatter(mesh, axes, shards, dim);
     Shards results(shards.size());
     for (const auto& group : mesh.groups(axes)) {
       for (std::size_t rank = 0; rank < group.size(); ++rank) {
@@ -134,6 +127,7 @@ class LocalCommunicator final : public Communicator {
 
   Shards all_to_all(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t split_dim,
                     std::int64_t concat_dim) override {
+    if (is_meta(shards)) return meta::all_to_all(mesh, axes, shards, split_dim, concat_dim);
     Shards results(shards.size());
     for (const auto& group : mesh.groups(axes)) {
       for (std::size_t rank = 0; rank < group.size(); ++rank) {
@@ -149,6 +143,7 @@ class LocalCommunicator final : public Communicator {
 
   Shards permute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,
                  const Shards& shards) override {
+    if (is_meta(shards)) return meta::permute(mesh, shape, to, shards);
     Shards results(shards.size());
     std::vector<Box> source(shards.size()), target(shards.size());
     for (std::size_t position = 0; position < shards.size(); ++position) {

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include <torch/library.h>
+
+namespace meshtorch {
+
+// No kernel for the Meta key.
+bool lacks_shape_function(const std::string& name, const std::string& overload);
+
+// Shape functions that rules do not tell: results of several types, absent ones, sizes that depend on
+// attributes, and composites of libtorch's that do not run on meta tensors.
+void add_shapes_by_hand(torch::Library& library);
+
+}  // namespace meshtorch
