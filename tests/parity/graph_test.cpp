@@ -188,8 +188,7 @@ TEST(Graph, AttentionOverShardedEdges) {
 TEST(Graph, AttentionOverShardedNodes) {
   mt::expect_libtorch(
       "graph attention, nodes", attention(Shards::nodes, 0),
-      {.without_rule = {"aten::index.Tensor", "aten::_index_put_impl_", "aten::masked_select"},
-       .moves = true});
+      {.without_rule = {"aten::index.Tensor", "aten::_index_put_impl_"}, .moves = true});
 }
 TEST(Graph, AttentionWithDropout) {
   mt::expect_one_device("graph attention with dropout", attention(Shards::edges, 0.4), kMoves);
