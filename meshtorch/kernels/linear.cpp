@@ -22,10 +22,9 @@ using torch::autograd::variable_list;
 
 at::Tensor outer_sum(const at::Tensor& a, const at::Tensor& g);
 
-// All leading dims as one.
+// All leading dims as one. Their product is told, not inferred: a device without columns has rows.
 at::Tensor rows(const at::Tensor& x) {
-  const std::int64_t width = x.size(-1);
-  return x.reshape({width == 0 ? 0 : x.numel() / width, width});
+  return x.reshape({c10::multiply_integers(x.sizes().slice(0, x.dim() - 1)), x.size(-1)});
 }
 
 KernelResult weight_gradient(KernelCall& call) {

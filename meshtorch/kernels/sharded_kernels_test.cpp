@@ -6,6 +6,7 @@
 
 #include <limits>
 
+#include <meshtorch/base/error.h>
 #include <meshtorch/tensor/module.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharding.h>
@@ -127,6 +128,39 @@ TEST_F(ShardedKernels, ByteTargets) {
   const auto targets = torch::randint(6, {8}, torch::kByte);
   expect_close(at::nll_loss(put(logits, P("dp", "tp")), put(targets, P("dp"))),
                at::nll_loss(logits, targets));
+}
+
+TEST_F(ShardedKernels, EqualComparesWhereItLies) {
+  const auto x = torch::randn({8, 6});
+  const auto a = put(x, P("dp", "tp"));
+  auto other = x.clone();
+  other[7][5] += 1;
+  runtime.ledger().clear();
+  EXPECT_TRUE(at::equal(a, put(x, P("dp", "tp"))));
+  EXPECT_FALSE(at::equal(a, put(other, P("dp", "tp"))));
+  EXPECT_FALSE(at::equal(a, put(x.narrow(0, 0, 4), P("dp"))));
+  EXPECT_LT(runtime.ledger().bytes([](const LedgerEntry&) { return true; }), 32);
+  try {
+    at::equal(a, put(x.to(torch::kDouble), P("dp", "tp")));
+    ADD_FAILURE() << "no error";
+  } catch (const Error& error) {
+    EXPECT_STREQ(error.what(),
+                 "[aten::equal] other: is Double, self is Float; give both the same dtype");
+  }
+}
+
+TEST_F(ShardedKernels, CircularPaddingStaysSharded) {
+  const auto x = torch::randn({8, 3, 5, 4});
+  const auto pad = [](const at::Tensor& input, std::vector<std::int64_t> sizes) {
+    return at::_pad_circular(input, sizes);
+  };
+  runtime.ledger().clear();
+  const auto padded = pad(put(x, P("dp", "tp")), {1, 2, 5, 0});
+  EXPECT_EQ(sharding_of(padded).spec, P("dp", "tp"));
+  EXPECT_TRUE(runtime.ledger().entries().empty());
+  expect_close(padded, pad(x, {1, 2, 5, 0}));
+  expect_close(pad(put(x, P("dp")), {-1, 2, 0, 0}), pad(x, {-1, 2, 0, 0}));
+  EXPECT_THROW(pad(put(x, P("dp")), {5, 0, 0, 0}), c10::Error);
 }
 
 }  // namespace
