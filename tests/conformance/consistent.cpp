@@ -145,6 +145,7 @@ class Consistency {
       axes.push_back(axis);
     }
     for (std::size_t o = 0; o < rule_.outputs.size(); ++o) {
+      if (!result.outputs[o]) continue;  // another axis made it unknown
       const int dim = dim_with(rule_.outputs[o], f);
       if (dim >= 0) {
         AxisList& axes = result.outputs[o]->dims[static_cast<std::size_t>(dim)];
