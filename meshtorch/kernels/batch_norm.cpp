@@ -75,7 +75,7 @@ void update_running(const BatchNorm& norm, const char* name, const Shards& stati
   if (!buffer.defined()) return;
   if (sharded_view(buffer) == nullptr) convert(buffer, replicate(buffer, call.mesh));
   ShardedView& view = *sharded_view(buffer);
-  check_writable(call.info, name, view);
+  check_writable(call.info, name, buffer);
   const Shards moved =
       redistribute(call.mesh, buffer.sizes().vec(), call.placement.outputs[1], view.layout(),
                    statistic, {call.info.name, Origin::algorithm, name});

@@ -56,7 +56,7 @@ class FusedStep {
       if (!frame_.info.arguments[i].written) continue;
       for (const int operand : frame_.argument_operands[i]) {
         const auto o = static_cast<std::size_t>(operand);
-        check_writable(frame_.info, frame_.operand_name(o), *frame_.views[o]);
+        check_writable(frame_.info, frame_.operand_name(o), frame_.tensors[o]);
       }
     }
   }

@@ -28,7 +28,7 @@ RandomKey next_key(Runtime& runtime) {
 void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
   const at::Tensor self = frame.tensors[0];
   ShardedView& view = *frame.views[0];
-  check_writable(frame.info, "self", view);
+  check_writable(frame.info, "self", self);
   Runtime& runtime = Runtime::current();
   const RandomKey key = next_key(runtime);
   const Shape shape = self.sizes().vec();

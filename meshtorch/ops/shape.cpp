@@ -9,16 +9,19 @@ namespace meshtorch {
 namespace {
 
 const Shape& first_of(const OpCall& call, std::string_view argument) {
-  for (const int i : call.arguments[call.argument(argument)].operands) {
+  const auto& operands = call.arguments[call.argument(argument)].operands;
+  for (const int i : operands) {
     const Shape& shape = *call.operands[i];
     // cat skips empty tensors of rank 1, whatever the rank of the others.
     if (shape != Shape{0}) return shape;
   }
-  fail({call.name, std::string(argument), "holds no tensor with a shape", "give one"});
+  if (operands.empty()) fail({call.name, std::string(argument), "is empty", "give a tensor"});
+  return *call.operands[operands[0]];
 }
 
 OpRule cat(const OpCall& call) {
   Shape shape = first_of(call, "tensors");
+  if (shape.empty()) fail({call.name, "tensors", "have no dims", "stack them"});
   const std::size_t dim = wrap_dim(call, call.integer("dim", 0), shape.size());
   std::string dims = letters(shape.size());
   dims[dim] = '*';

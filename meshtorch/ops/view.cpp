@@ -176,8 +176,8 @@ OpRule unbind(const OpCall& call) {
   const std::string in = whole_dim(call, shape.size(), dim);
   std::string out = in;
   out.erase(dim, 1);
-  const auto count = static_cast<std::size_t>(shape[dim]);
-  if (count == 0) fail({call.name, "self", text("dim ", dim, " has no elements"), ""});
+  // A dim of no elements gives an empty list; a rule has an output.
+  const auto count = static_cast<std::size_t>(std::max<std::int64_t>(shape[dim], 1));
   return rule_for(call, in + "->" + repeated(out, count) + kLinear);
 }
 

@@ -44,21 +44,18 @@ const Layout& ShardedOp::output_layout(const Decision& decision, std::size_t out
 
 Shape ShardedOp::output_shape(const Decision& decision, std::size_t output,
                               const at::Tensor& local) {
-  const OperandFactors& dims = decision.rule.outputs[rule_output(decision, output)];
+  const Shape extents = output_extents(decision.rule, rule_output(decision, output));
   const Layout& layout = output_layout(decision, output);
-  if (dims.size() != static_cast<std::size_t>(local.dim())) {
+  if (extents.size() != static_cast<std::size_t>(local.dim())) {
     fail({.op = decision.rule.name,
           .where = text("output ", output),
-          .what = text("the rule ", decision.rule.text, " gives ", dims.size(), " dims, the op ",
+          .what = text("the rule ", decision.rule.text, " gives ", extents.size(), " dims, the op ",
                        local.dim()),
           .remedy = "correct the rule"});
   }
   Shape shape = local.sizes().vec();
-  for (std::size_t dim = 0; dim < dims.size(); ++dim) {
-    if (layout.dims[dim].empty()) continue;
-    shape[dim] = 1;
-    for (const int factor : dims[dim])
-      shape[dim] *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
+  for (std::size_t dim = 0; dim < extents.size(); ++dim) {
+    if (!layout.dims[dim].empty()) shape[dim] = extents[dim];
   }
   return shape;
 }
@@ -116,8 +113,11 @@ at::Tensor ShardedOp::put_one(const Frame& frame, const Decision* decision, std:
     mark_copied_view(frame, returned, allocation);
   }
   if (results.tensors.size() > 1) results.wrapped.emplace_back(shards[0], allocation);
-  return wrap(shape, c10::make_intrusive<ShardedView>(frame.mesh, std::move(dims),
-                                                      std::move(shards), std::move(allocation)));
+  at::Tensor wrapped =
+      wrap(shape, c10::make_intrusive<ShardedView>(frame.mesh, std::move(dims), std::move(shards),
+                                                   std::move(allocation)));
+  if (info_->kind == OpKind::factory) mark_backward_buffer(wrapped);
+  return wrapped;
 }
 
 Allocation::Content ShardedOp::factory_content() const {
@@ -167,10 +167,16 @@ void ShardedOp::mark_copied_view(const Frame& frame, const ReturnInfo& returned,
   const auto& mine = frame.argument_operands[static_cast<std::size_t>(returned.viewed_argument)];
   if (mine.empty() || frame.views[static_cast<std::size_t>(mine[0])] == nullptr) return;
   const auto& base = frame.views[static_cast<std::size_t>(mine[0])]->allocation();
-  allocation->copy_of = base;
+  // A copy of a copy is one of the first base too, however short the one between them lives.
+  allocation->copy_of = base->copy_of;
+  allocation->copy_of.insert(allocation->copy_of.begin(), base);
   allocation->copied_by = info_->name;
-  std::erase_if(base->copied_views, [](const auto& copy) { return copy.expired(); });
-  base->copied_views.push_back(allocation);
+  for (const auto& weak : allocation->copy_of) {
+    const auto alive = weak.lock();
+    if (!alive) continue;
+    std::erase_if(alive->copied_views, [](const auto& copy) { return copy.expired(); });
+    alive->copied_views.push_back(allocation);
+  }
 }
 
 }  // namespace meshtorch

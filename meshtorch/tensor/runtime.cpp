@@ -45,9 +45,6 @@ Runtime::Runtime(RuntimeOptions options)
   dispatch_ = std::make_unique<Dispatch>(*this);
   install_kernels(*this);
   live = this;
-  // In-place ops on views of storage-less tensors differentiate right only when views are replayed;
-  // through as_strided they would be silently wrong. Per thread; backward runs in the caller's.
-  c10::AutogradState::get_tls_state().set_view_replay_enabled(true);
   manual_seed(options.seed);
 }
 
@@ -108,7 +105,8 @@ void Runtime::add_rule(const std::string& op, const std::string& text, RuleFunct
     fail({.op = "register_rule",
           .where = op,
           .what = "is not an op of libtorch, nor of a library that is loaded",
-          .remedy = "name it as in its schema, with the overload after a dot, and define it before"});
+          .remedy =
+              "name it as in its schema, with the overload after a dot, and define it before"});
   }
   const std::string base = analyse(*handle).base;
   if (base != op) {

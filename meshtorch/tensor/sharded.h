@@ -34,11 +34,13 @@ struct Allocation {
   enum class Content { value, zeros, uninitialized } content = Content::value;
   // A view that had to communicate holds a copy: neither it nor its base may be written while both
   // live.
-  std::weak_ptr<Allocation> copy_of;                    // in a copy: its base
+  std::vector<std::weak_ptr<Allocation>> copy_of;       // in a copy: its bases, nearest first
   std::vector<std::weak_ptr<Allocation>> copied_views;  // in a base: its copies
   std::string copied_by;                                // in a copy: the op that made it
   // A layout that the program chose (device_put, shard, reshard): no op may change it.
   bool placed = false;
+  // The wrapper, where the backward of an in-place op on a view made it for its own use.
+  const void* backward_buffer = nullptr;
   // How many elements of an integer tensor differ from `ignore_index`, where it is known: mean losses
   // over a sharded batch divide by it. Valid for views of all elements at this version.
   struct Count {
@@ -66,6 +68,8 @@ class ShardedView final : public c10::BackendMeta {
   // One per addressable device, in order. The one accessor: it is where a collective in flight would
   // be waited for.
   const Shards& locals() const { return locals_; }
+  // The locals have no values (comm/meta.h).
+  bool meta() const { return locals_.front().is_meta(); }
 
   // The reduced value beside an unreduced one, valid at the version it was computed at, so that no
   // tensor is reduced twice.
@@ -92,6 +96,9 @@ inline ShardedView* sharded_view(const at::Tensor& tensor) {
   return static_cast<ShardedView*>(impl->get_backend_meta());
 }
 
+// Of a plain tensor, or the global one of a wrapper.
+inline Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
+
 // Makes a wrapper. `shape` is global.
 at::Tensor wrap(const Shape& shape, c10::intrusive_ptr<ShardedView> view);
 // Makes a wrapper of fresh locals (an allocation of its own).
@@ -106,6 +113,9 @@ void convert(const at::Tensor& plain, const at::Tensor& sharded);
 
 // Global strides that order and space the dims as the local tensor's do.
 Shape global_strides(const Shape& shape, const DimAxes& dims, const at::Tensor& local);
+
+// Strides of a dense tensor of these sizes whose dims are ordered as those of a tensor of `strides` are.
+Shape dense_strides_like(const Shape& sizes, at::IntArrayRef strides);
 
 // "P(dp) on (dp=4, tp=2)" of a sharded tensor, "plain" of others.
 std::string describe(const at::Tensor& tensor);

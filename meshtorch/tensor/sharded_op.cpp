@@ -3,12 +3,10 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-#include <numeric>
-
-#include <torch/csrc/autograd/function.h>
+#include <c10/core/AutogradState.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/write.h>
@@ -21,6 +19,11 @@ void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
     info_ = std::make_unique<OpInfo>(analyse(op));
     override_ = dispatch_.find_override(info_->name);
   }
+  // In-place ops on views of storage-less tensors differentiate right only where views are replayed;
+  // through as_strided they would be silently wrong. Autograd asks for it after the view has run, in the
+  // state of the thread that runs it.
+  auto& state = c10::AutogradState::get_tls_state();
+  if (!state.get_view_replay_enabled()) state.set_view_replay_enabled(true);
   at::AutoDispatchBelowADInplaceOrView below;
   if (single_device(op, *stack)) return;
   run(op, *stack);
@@ -35,6 +38,8 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
           .what = "was dispatched to the sharded kernel without a sharded operand",
           .remedy = "report this"});
   }
+  frame.find_meta();
+  if (frame.meta) check_meta(frame);
   if (info_->kind == OpKind::out) return run_out(frame, stack);
   if (info_->writes) {
     if (run_on_plain_views(op, dispatch_.runtime(), frame, stack)) return;
@@ -57,7 +62,8 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     check_written(frame);
     adopt_accumulation(frame);
   }
-  const std::shared_ptr<const Decision> kept = decisions_.find(dispatch_.runtime(), frame);
+  std::shared_ptr<const Decision> kept = decisions_.find(dispatch_.runtime(), frame);
+  if (settle_buffer(frame, *kept)) kept = decisions_.find(dispatch_.runtime(), frame);
   const Decision& decision = *kept;
   switch (decision.run) {
     case Decision::Run::local:
@@ -79,34 +85,28 @@ void ShardedOp::run_alias(Frame& frame, torch::jit::Stack& stack) {
 
 void ShardedOp::check_written(const Frame& frame) {
   for_written(frame, [&](std::size_t operand) {
-    check_writable(*info_, frame.operand_name(operand), *frame.views[operand]);
+    check_writable(*info_, frame.operand_name(operand), frame.tensors[operand]);
   });
 }
 
-bool ShardedOp::is_written(const Frame& frame, std::size_t operand) {
-  bool found = false;
-  for_written(frame, [&](std::size_t written_operand) { found |= written_operand == operand; });
-  return found;
-}
-
-std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision,
-                                    bool own_written) {
+std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision) {
   std::vector<Shards> locals(frame.tensors.size());
   for (std::size_t i = 0; i < frame.tensors.size(); ++i) {
     if (!frame.tensors[i].defined()) continue;
     const Layout& wanted = decision.placement.operands[i];
     ShardedView* view = frame.views[i];
     if (view == nullptr) {
-      locals[i] = place(frame.tensors[i], frame.mesh, wanted);
+      locals[i] = place(frame.tensors[i], frame.mesh, wanted, frame.meta);
     } else if (view->dims() == wanted.dims &&
                (view->unreduced() == wanted.unreduced || info_->kind == OpKind::factory)) {
       locals[i] = view->locals();
     } else {
+      // A piece of what is written must not be read from there meanwhile.
       const Cause cause{
           .op = info_->name, .origin = Origin::implied, .where = frame.operand_name(i)};
-      locals[i] = redistribute(*view, frame.tensors[i].sizes().vec(), wanted, cause,
-                               own_written && is_written(frame, i));
+      locals[i] = redistribute(*view, frame.tensors[i].sizes().vec(), wanted, cause, info_->writes);
     }
+    if (frame.meta && !is_meta(locals[i])) locals[i] = without_values(locals[i]);
   }
   return locals;
 }
@@ -114,8 +114,7 @@ std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision
 void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
                           torch::jit::Stack& stack) {
   const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
-  const std::vector<Shards> locals = move(frame, decision, false);
-  settle_backward_buffer(frame, decision, locals);
+  const std::vector<Shards> locals = move(frame, decision);
   std::vector<Shape> shapes;
   for (const at::Tensor& tensor : frame.tensors) {
     shapes.push_back(tensor.defined() ? tensor.sizes().vec() : Shape{});
@@ -135,46 +134,41 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
   Results results;
   if (decision.kernel != nullptr) {
     results.tensors = (*decision.kernel)(call);
+    if (frame.meta) {
+      for (Shards& shards : results.tensors) share_equal(shards);
+    }
     results.lists.assign(info_->returns.size(), -1);
   } else {
     const bool views = !info_->returns.empty() && info_->returns[0].viewed_argument >= 0;
+    std::vector<std::size_t> tried;  // of meta locals: each distinct call once
     for (std::size_t d = 0; d < positions.size(); ++d) {
       if (decision.skip[d] && !views) continue;
+      if (frame.meta) {
+        const std::size_t same = same_call(decision, locals, tried, d);
+        if (same != d) {
+          results.repeat(same, d);
+          continue;
+        }
+        tried.push_back(d);
+      }
       torch::jit::Stack local = call.stack(d);
       if (decision.rule.local_view) {
         view_as_result(frame, decision, positions[d], local);
       } else {
-        run_on_device(op, local);
+        run_on_device(op, local, frame.meta);
       }
       results.add(d, positions.size(), local);
     }
     supply_skipped(frame, decision, positions, results);
+    for_written(frame, [&](std::size_t operand) {
+      bring_back(frame, operand, locals[operand], decision.placement.operands[operand]);
+    });
   }
   for_written(frame, [&](std::size_t operand) { written(*frame.views[operand]); });
   put_results(frame, &decision, results, locals, stack);
 }
 
-void ShardedOp::settle_backward_buffer(Frame& frame, const Decision& decision,
-                                       const std::vector<Shards>& locals) {
-  if (info_->returns.empty() || info_->returns[0].viewed_argument < 0) return;
-  const auto& mine =
-      frame.argument_operands[static_cast<std::size_t>(info_->returns[0].viewed_argument)];
-  if (mine.empty()) return;
-  const auto operand = static_cast<std::size_t>(mine[0]);
-  ShardedView* view = frame.views[operand];
-  if (view == nullptr || locals[operand][0].is_same(view->locals()[0]) || !unaliased(*view)) return;
-  const auto node = torch::autograd::get_current_node();
-  if (node == nullptr || node->name().find("CopySlices") == std::string::npos) return;
-  const Layout& layout = decision.placement.operands[operand];
-  auto allocation = std::make_shared<Allocation>();
-  allocation->unreduced = layout.unreduced;
-  rebind(frame.tensors[operand], frame.tensors[operand].sizes().vec(),
-         c10::make_intrusive<ShardedView>(frame.mesh, std::make_shared<const DimAxes>(layout.dims),
-                                          locals[operand], std::move(allocation)));
-  frame.views[operand] = sharded_view(frame.tensors[operand]);
-}
-
-void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local) {
+void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta) {
   if (info_->name == "aten::view" || info_->name == "aten::_unsafe_view") {
     at::Tensor result = at::reshape(local[0].toTensor(), local[1].toIntVector());
     local.clear();
@@ -184,45 +178,32 @@ void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& 
   if (info_->name == "aten::new_empty_strided") {
     local[2] = dense_strides_like(local[1].toIntVector(), local[2].toIntVector());
   }
-  op.callBoxed(&local);
-}
-
-Shape ShardedOp::dense_strides_like(const Shape& sizes, const Shape& global) {
-  std::vector<std::size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(),
-                   [&](auto a, auto b) { return global[a] < global[b]; });
-  Shape strides(sizes.size());
-  std::int64_t next = 1;
-  for (const std::size_t dim : order) {
-    strides[dim] = next;
-    next *= std::max<std::int64_t>(sizes[dim], 1);
-  }
-  return strides;
+  this->call(op, local, meta);
 }
 
 void ShardedOp::view_as_result(const Frame& frame, const Decision& decision, std::int64_t position,
                                torch::jit::Stack& local) {
-  Shape global;
-  for (const DimFactors& dim : decision.rule.outputs[0]) {
-    std::int64_t extent = 1;
-    for (const int factor : dim)
-      extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
-    global.push_back(extent);
-  }
+  const Shape global = output_extents(decision.rule, 0);
   const Shape shape = shard_shape(frame.mesh, global, decision.placement.outputs[0], position);
   at::Tensor result = at::reshape(local[0].toTensor(), shape);
+  if (info_->returns[0].viewed_argument < 0)
+    result = result.clone();  // squeeze_copy owns its values
   local.clear();
   local.emplace_back(std::move(result));
 }
 
 void ShardedOp::run_aside(Frame& frame, torch::jit::Stack& stack) {
   torch::jit::Stack call(frame.arguments, frame.arguments + info_->arguments.size());
+  for_written(frame, [&](std::size_t operand) {
+    keep_type(*info_->functional, call, frame.tensors[operand]);
+  });
   info_->functional->callBoxed(&call);
   std::size_t next = 0;
   std::vector<at::Tensor> originals;
   for_written(frame, [&](std::size_t operand) {
-    assign(frame, operand, call[next++].toTensor());
+    const at::Tensor value = call[next++].toTensor();
+    check_cast(value, frame.tensors[operand]);
+    assign(frame, operand, value);
     written(*frame.views[operand]);
     originals.push_back(frame.tensors[operand]);
   });

@@ -4,8 +4,10 @@
 //
 //   single_device.cpp  every operand on a mesh of one device: unwrap, run, wrap
 //   sharded_op.cpp     the way of a call: decide, move operands, run on each device's locals
+//   buffer.cpp         views of buffers whose layout is nobody's choice
 //   results.cpp        wrapping what came out: shapes, layouts, who shares memory with whom
 //   gather.cpp         ops without a rule
+//   meta.cpp           operands without values
 #pragma once
 
 #include <memory>
@@ -48,6 +50,11 @@ struct Results {
       if (first) lists.push_back(length);
     }
   }
+
+  // What `device` gets is what an earlier one got.
+  void repeat(std::size_t earlier, std::size_t device) {
+    for (Shards& shards : tensors) shards[device] = shards[earlier];
+  }
 };
 
 // Dims of a replicated tensor, shared by all wrappers of that rank.
@@ -64,7 +71,7 @@ class ShardedOp final : public c10::OperatorKernel {
   // The fast path: every sharded operand is on a mesh of one device, where each layout is the same.
   bool single_device(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void run_single(const c10::OperatorHandle& op, torch::jit::Stack& stack, c10::IValue* arguments,
-                  const Mesh& mesh);
+                  const Mesh& mesh, bool meta);
   at::Tensor wrap_single(const Mesh& mesh, const at::Tensor& local, const c10::IValue& base);
 
   void run(const c10::OperatorHandle& op, torch::jit::Stack& stack);
@@ -79,22 +86,41 @@ class ShardedOp final : public c10::OperatorKernel {
       }
     }
   }
-  bool is_written(const Frame& frame, std::size_t operand);
   // Every operand as the decision wants it.
-  std::vector<Shards> move(const Frame& frame, const Decision& decision, bool own_written);
+  std::vector<Shards> move(const Frame& frame, const Decision& decision);
   void run_local(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
                  torch::jit::Stack& stack);
-  // The backward of an in-place op on a view copies the gradient into a buffer of its own and writes
-  // through the same view of that. Nothing else sees the buffer: it takes the layout that the view needs.
-  void settle_backward_buffer(Frame& frame, const Decision& decision,
-                              const std::vector<Shards>& locals);
+
+  // buffer.cpp
+
+  // Where a view would have to communicate: a fresh buffer that nothing else sees, and the one that the
+  // backward of an in-place op on a view writes into, take a layout in which it is local. Whether one did.
+  bool settle_buffer(Frame& frame, const Decision& decision);
+  // A buffer that is made now.
+  void mark_backward_buffer(const at::Tensor& made) const;
+
+  // sharded_op.cpp
+
   // view() of a local may need a copy where the global strides allowed a view.
-  void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local);
-  // Dense local strides in the order of the global ones.
-  static Shape dense_strides_like(const Shape& sizes, const Shape& global);
+  void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta);
   // An op that drops or adds dims of global size one: the local result has its shape by the rule.
   void view_as_result(const Frame& frame, const Decision& decision, std::int64_t position,
                       torch::jit::Stack& local);
+
+  // meta.cpp
+
+  // Throws Error where the op cannot do without values: it reads them on the host, or would write a
+  // tensor that has values with one that has none.
+  void check_meta(const Frame& frame) const;
+  // The plain operands of a call on meta locals as meta tensors, its device as theirs.
+  void strip_values(c10::IValue* arguments) const;
+  // The earliest device (of `tried`, ascending) whose call is that of device d: meta shards of one shape
+  // are one tensor. d itself where there is none.
+  static std::size_t same_call(const Decision& decision, const std::vector<Shards>& locals,
+                               const std::vector<std::size_t>& tried, std::size_t d);
+  static bool same_locals(const std::vector<Shards>& locals, std::size_t d, std::size_t other);
+  // A call of libtorch. Throws Error where there is no shape function for meta locals.
+  void call(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta) const;
 
   // results.cpp
 
@@ -131,6 +157,8 @@ class ShardedOp final : public c10::OperatorKernel {
   // No rule: every operand whole on every device, the op on each, written operands brought back.
   void run_gather(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
                   torch::jit::Stack& stack);
+  // Throws Error where as_strided is given an offset into a view.
+  void check_offset(const Frame& frame) const;
   // as_strided counts in the memory of its operand: a gathered one is laid out as the wrapper says.
   void restride(const Frame& frame, Shards& gathered);
   bool needs_moving(const Frame& frame, const Decision& decision);
@@ -138,7 +166,8 @@ class ShardedOp final : public c10::OperatorKernel {
   // A random op without a kernel draws once; the other devices get the same numbers.
   void repeat_first(const Frame& frame, const std::vector<Shards>& locals, Results& results,
                     std::size_t d);
-  void bring_back(const Frame& frame, std::size_t operand, const Shards& whole);
+  // A written operand that was moved, from the layout that the op wrote it in.
+  void bring_back(const Frame& frame, std::size_t operand, const Shards& moved, const Layout& from);
 
   Dispatch& dispatch_;
   std::unique_ptr<OpInfo> info_;

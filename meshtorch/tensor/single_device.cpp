@@ -37,7 +37,8 @@ bool ShardedOp::single_device(const c10::OperatorHandle& op, torch::jit::Stack& 
     check_meta(frame);
     strip_values(arguments);
   }
-  run_single(op, stack, arguments, any->mesh(), any->meta());
+  const Mesh mesh = any->mesh();  // the call may hold the last handle of an operand
+  run_single(op, stack, arguments, mesh, any->meta());
   return true;
 }
 

@@ -12,11 +12,23 @@ namespace meshtorch {
 
 class Runtime;
 
+// Holds no value yet, so that it has no layout of its own.
+bool fresh(const ShardedView& view);
+
 // Nothing else sees this storage: its representation may be replaced.
 bool unaliased(const ShardedView& view);
 
-// Throws Error where writing through this view would be lost: it, or a view of it, had to communicate.
-void check_writable(const OpInfo& info, const std::string& operand, ShardedView& view);
+// Throws Error where writing to this sharded tensor would be lost: it, or a view of it, had to
+// communicate. Throws libtorch's error where its elements overlap (an expansion).
+void check_writable(const OpInfo& info, const std::string& operand, const at::Tensor& tensor);
+
+// Throws libtorch's error where `value` is of a type that cannot be written to `to`: float to long.
+void check_cast(const at::Tensor& value, const at::Tensor& to);
+
+// The call of the functional op in place of one that writes `to`: reductions and scans, which would choose
+// a type, compute in that of `to`.
+void keep_type(const c10::OperatorHandle& functional, torch::jit::Stack& call,
+               const at::Tensor& to);
 
 // Called for each written view: new version, content is a value now.
 void written(ShardedView& view);
