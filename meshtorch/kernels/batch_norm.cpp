@@ -6,6 +6,7 @@
 
 #include <array>
 
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/dispatch.h>
@@ -34,6 +35,7 @@ class BatchNorm {
   }
   // The channel vector of an optional argument; undefined where absent.
   at::Tensor channel(const char* name, std::size_t d) const {
+    if (call.info.argument(name) < 0) return {};
     const auto& shards = call.locals[static_cast<std::size_t>(call.operand(name))];
     return shards.empty() ? at::Tensor() : shards[d];
   }
@@ -71,9 +73,11 @@ KernelResult run_as_is(const BatchNorm& norm, Empty empty) {
 void update_running(const BatchNorm& norm, const char* name, const Shards& statistic,
                     double scale) {
   const KernelCall& call = norm.call;
+  if (call.info.argument(name) < 0) return;  // a form that keeps none
   const at::Tensor& buffer = call.tensors[static_cast<std::size_t>(call.operand(name))];
   if (!buffer.defined()) return;
-  if (sharded_view(buffer) == nullptr) convert(buffer, replicate(buffer, call.mesh));
+  if (sharded_view(buffer) == nullptr)
+    convert(buffer, replicate(call.meta() ? without_values(buffer) : buffer, call.mesh));
   ShardedView& view = *sharded_view(buffer);
   check_writable(call.info, name, buffer);
   const Shards moved =
@@ -164,7 +168,10 @@ KernelResult batch_norm_backward(KernelCall& call) {
 }  // namespace
 
 void install_batch_norm(Dispatch& dispatch) {
-  dispatch.add_kernel("aten::native_batch_norm", batch_norm);
+  for (const char* op : {"aten::native_batch_norm", "aten::_native_batch_norm_legit",
+                         "aten::_native_batch_norm_legit.no_stats"}) {
+    dispatch.add_kernel(op, batch_norm);
+  }
   dispatch.add_kernel("aten::native_batch_norm_backward", batch_norm_backward);
 }
 

@@ -9,6 +9,7 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/tensor/dispatch.h>
 #include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/sharding.h>
 #include <meshtorch/tensor/write.h>
 
 namespace meshtorch {
@@ -65,14 +66,22 @@ class FusedStep {
     return frame_.info.arguments[argument].kind == ArgumentKind::tensor_list;
   }
 
-  // Where the parameter lies; a partial sum is reduced. Step counts and scales are whole.
+  // Where the parameter and its states lie, or whole where they lie apart: what is written has to come
+  // back. A partial sum is reduced. Step counts and scales are whole.
   Layout wanted(std::size_t argument, std::size_t k, const at::Tensor& tensor) const {
+    const Layout whole = Layout::replicated(tensor.dim());
     const auto parameter = static_cast<std::size_t>(parameters()[is_list(argument) ? k : 0]);
-    if (!is_list(argument) || tensor.sizes() != frame_.tensors[parameter].sizes())
-      return Layout::replicated(tensor.dim());
-    Layout layout = frame_.layout(parameter);
-    layout.unreduced = {};
-    return layout;
+    if (!is_list(argument) || tensor.sizes() != frame_.tensors[parameter].sizes()) return whole;
+    const Layout layout = frame_.layout(parameter);
+    for (std::size_t i = 0; i < frame_.info.arguments.size(); ++i) {
+      if (!is_list(i) || !is_changed(frame_.info.arguments[i]) ||
+          frame_.argument_operands[i].empty())
+        continue;
+      const auto state = static_cast<std::size_t>(frame_.argument_operands[i][k]);
+      if (frame_.tensors[state].sizes() == tensor.sizes() && frame_.layout(state) != layout)
+        return whole;
+    }
+    return layout.unreduced.empty() ? layout : whole;
   }
 
   void move(std::size_t argument) {
@@ -151,11 +160,11 @@ class FusedStep {
 void unscale(Frame& frame, torch::jit::Stack& stack) {
   const auto count = frame.argument_operands[0].size();
   at::Tensor found = frame.tensors[count];
-  const at::Tensor scale = frame.tensors[count + 1];
+  at::Tensor scale = frame.tensors[count + 1];
+  if (is_sharded(scale)) scale = replicate(scale, frame.mesh);  // once for all
   for (std::size_t k = 0; k < count; ++k) {
     at::Tensor gradient = frame.tensors[k];
-    found.copy_(
-        at::maximum(found, at::isfinite(gradient).logical_not().any().to(found.scalar_type())));
+    found.masked_fill_(at::isfinite(gradient).logical_not().any(), 1);
     gradient.mul_(scale);
   }
   stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());

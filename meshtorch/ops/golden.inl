@@ -511,10 +511,10 @@ aten::take(self=<8,4>, index=<2,3>) => **,ab->ab; each(0)
 aten::put(self=<8,4>, index=<3>, source=<3>, accumulate=false) => **,*,*->**
 aten::put(self=<8,4>, index=<3>, source=<3>, accumulate=true) => **,*,*->**; joint(0,2)
 aten::embedding_renorm(self=<50,6>, indices=<8,4>, max_norm=none, norm_type=none) => **,**->**
-aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*,*,*; each(0) reduced(1,2,3)
-aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=<20>) => *a,*,*,*->*a,*,*,*; each(0) reduced(1,2,3)
-aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=2, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*,*,*a; reduced(1,2)
-aten::_embedding_bag_forward_only(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=1, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*,*,*; each(0) reduced(1,2,3)
+aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*/a; each(0) reduced(1,2,3)
+aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=<20>) => *a,*,*,*->*a,*/a,*/a,*/a; each(0) reduced(1,2,3)
+aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=2, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*a; reduced(1,2)
+aten::_embedding_bag_forward_only(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=1, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*/a; each(0) reduced(1,2,3)
 aten::_embedding_bag_backward(grad=<8,6>, indices=<20>, offsets=<8>, offset2bag=<20>, bag_size=<8>, maximum_indices=<8>, num_weights=50, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=?) => *a,*,*,*,*,*,?->*a; each(0)
 aten::_embedding_bag_dense_backward(grad=<8,6>, indices=<20>, offset2bag=<20>, bag_size=<8>, maximum_indices=<8,6>, num_weights=50, scale_grad_by_freq=false, mode=2, per_sample_weights=?) => *a,*,*,*,*a,?->*a; each(0)
 aten::_embedding_bag_per_sample_weights_backward(grad=<8,6>, weight=<50,6>, indices=<20>, offsets=<8>, offset2bag=<20>, mode=0) => *a,*a,*,*,*->*; each(0,1)
@@ -524,8 +524,6 @@ aten::bucketize.Tensor(<2,3>, <5>) => ab,*->ab
 aten::native_layer_norm(input=<8,4,6>, normalized_shape=[6], weight=<6>, bias=<6>) => ab*,*,*->ab*,ab1,ab1
 aten::native_layer_norm(input=<8,4,6>, normalized_shape=[4,6], weight=?, bias=?) => a**,?,?->a**,a11,a11
 aten::native_layer_norm_backward(grad_out=<8,4,6>, input=<8,4,6>, normalized_shape=[6], mean=<8,4,1>, rstd=<8,4,1>, weight=<6>, bias=<6>, output_mask=[1,1,1]) => ab*,ab*,ab1,ab1,*,*->ab*,*,*; each(0)
-aten::_fused_rms_norm(input=<8,4,6>, normalized_shape=[6], weight=<6>) => ab*,*->ab*,ab1
-aten::_fused_rms_norm_backward(grad_out=<8,4,6>, input=<8,4,6>, normalized_shape=[6], rstd=<8,4,1>, weight=<6>, output_mask=[1,1]) => ab*,ab*,ab1,*->ab*,*; each(0)
 aten::native_batch_norm(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>, training=true) => ab**,b,b,b,b->ab**,b,b; reduced(1,2)
 aten::native_batch_norm(input=<8,3>, weight=?, bias=?, running_mean=<3>, running_var=<3>, training=false) => ab,?,?,b,b->ab,*,*; reduced(1,2)
 aten::_native_batch_norm_legit(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>, training=true) => ab**,b,b,b,b->ab**,b,b; reduced(1,2)
@@ -533,11 +531,10 @@ aten::_native_batch_norm_legit.no_stats(input=<8,3,6,6>, weight=<3>, bias=<3>, t
 aten::native_batch_norm_backward(grad_out=<8,3,6,6>, input=<8,3,6,6>, weight=<3>, running_mean=<3>, running_var=<3>, save_mean=<3>, save_invstd=<3>, train=true) => ab**,ab**,b,b,b,b,b->ab**,b,b; each(0)
 aten::native_batch_norm_backward(grad_out=<8,3>, input=<8,3>, weight=<3>, running_mean=<3>, running_var=<3>, save_mean=<0>, save_invstd=<0>, train=false) => ab,ab,b,b,b,*,*->ab,b,b; each(0)
 aten::_native_batch_norm_legit_functional(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>, training=true) => *a**,a,a,a,a->*a**,a,a,a,a
-aten::_batch_norm_with_update(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>) => *a**,a,a,a,a->*a**,a,a,*
+aten::_batch_norm_with_update(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>) => ****,*,*,*,*->****,*,*,*
 aten::_batch_norm_with_update_functional(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>) => *a**,a,a,a,a->*a**,a,a,*,a,a
 aten::_native_batch_norm_legit_no_training(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>) => ab**,b,b,b,b->ab**,*,*
 aten::_batch_norm_no_update(input=<8,3,6,6>, weight=<3>, bias=<3>, running_mean=<3>, running_var=<3>) => ab**,b,b,b,b->ab**,*,*,*
-aten::batch_norm_update_stats(input=<8,3,6,6>, running_mean=<3>, running_var=<3>) => *a**,a,a->a,a
 aten::batch_norm_backward(grad_out=<8,3,6,6>, input=<8,3,6,6>, weight=<3>, running_mean=<3>, running_var=<3>, save_mean=<3>, save_var=<3>, update=true, reserve=<0>) => *a**,*a**,a,a,a,a,a,*->*a**,a,a; each(0)
 aten::native_group_norm(input=<8,4,6,6>, weight=<4>, bias=<4>, N=8, C=4, HxW=36, group=2) => a(b*)**,(b*),(b*)->a(b*)**,ab,ab
 aten::native_group_norm_backward(grad_out=<8,4,6,6>, input=<8,4,6,6>, mean=<8,2>, rstd=<8,2>, weight=<4>, N=8, C=4, HxW=36, group=2) => a(b*)**,a(b*)**,ab,ab,(b*)->a(b*)**,(b*),(b*); each(0)
@@ -699,11 +696,11 @@ aten::linalg_lu(A=<2,5,3>, pivot=true) => a**->a**,a**,a**
 aten::linalg_lu(A=<2,5,3>, pivot=false) => a**->*,a**,a**
 aten::lu_unpack(LU_data=<2,5,5>, LU_pivots=<2,5>, unpack_data=true, unpack_pivots=false) => a**,a*->*,a**,a**
 aten::linalg_householder_product(<2,5,3>, <2,3>) => a**,a*->a**
-aten::_linalg_solve_ex(A=<2,5,5>, B=<2,5,3>, left=true) => a**,a*b->a*b,a**,a*,a; each(1) reduced(1,2,3)
-aten::_linalg_solve_ex(A=<5,5>, B=<2,4,5>, left=false) => **,ab*->ab*,**,*,; each(1) reduced(1,2,3)
+aten::_linalg_solve_ex(A=<2,5,5>, B=<2,5,3>, left=true) => a**,a*b->a*b,a**/b,a*/b,a/b; each(1) reduced(1,2,3)
+aten::_linalg_solve_ex(A=<5,5>, B=<2,4,5>, left=false) => **,ab*->ab*,**/b,*/b,/b; each(1) reduced(1,2,3)
 aten::_linalg_solve_ex(A=<2,5,5>, B=<2,5>, left=true) => a**,a*->a*,a**,a*,a; each(1) reduced(1,2,3)
 aten::linalg_solve_triangular(self=<2,5,5>, B=<2,5,3>, upper=false, left=true) => a**,a*b->a*b; each(1)
-aten::triangular_solve(<2,5,3>, <2,5,5>) => a*b,a**->a*b,a**; each(0) reduced(1)
+aten::triangular_solve(<2,5,3>, <2,5,5>) => a*b,a**->a*b,a**/b; each(0) reduced(1)
 aten::cholesky_solve(<2,5,3>, <2,5,5>) => a*b,a**->a*b; each(0)
 aten::_cholesky_solve_helper(<2,5,3>, <2,5,5>) => a*b,a**->a*b; each(0)
 aten::linalg_lu_solve(LU=<2,5,5>, pivots=<2,5>, B=<2,5,3>, left=true) => a**,a*,a*b->a*b; each(2)
@@ -716,17 +713,17 @@ aten::_linalg_check_errors(info=<2,3>, api_name=inv) => **->
 aten::_fft_r2c(self=<8,4,6>, dim=[1,2], normalization=0, onesided=true) => a**->a**; each
 aten::_fft_c2r(self=<8,4,6>, dim=[2], normalization=0, last_dim_size=10) => ab*->ab*; each
 aten::_fft_c2c(self=<8,4,6>, dim=[0], normalization=0, forward=true) => *ab->*ab; each
-aten::_fused_sgd(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>) => ab,ab,ab->ab,ab,ab
-aten::_fused_sgd(self=<8,4><6>, grads=<8,4><6>, momentum_buffer_list=<8,4><6>) => **,*,**,*,**,*->**,*,**,*,**,*
-aten::_fused_sgd.tensor_lr(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>, lr=<>) => ab,ab,ab,->ab,ab,ab,ab
-aten::_fused_adagrad(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>) => ab,ab,ab,->ab,ab,ab,ab
-aten::_fused_adagrad.tensor_lr(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,,->ab,ab,ab,ab,ab
-aten::_fused_adam(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>) => ab,ab,ab,ab,->ab,ab,ab,ab,ab
-aten::_fused_adam.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,ab,ab
-aten::_fused_adamw(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, grad_scale=?, found_inf=<>) => ab,ab,ab,ab,,?,->ab,ab,ab,ab,ab,ab
-aten::_fused_adamw.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,ab,ab
-aten::_amp_foreach_non_finite_check_and_unscale(self=<8,4>, found_inf=<>, inv_scale=<>) => ab,,->ab,ab,ab
-aten::_amp_update_scale(<>, <>, <>) => ,,->,
+aten::_fused_sgd(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>) => ab,ab,ab->ab,ab,ab; reduced
+aten::_fused_sgd(self=<8,4><6>, grads=<8,4><6>, momentum_buffer_list=<8,4><6>) => **,*,**,*,**,*->**,*,**,*,**,*; reduced
+aten::_fused_sgd.tensor_lr(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>, lr=<>) => ab,ab,ab,->ab,ab,ab,; reduced
+aten::_fused_adagrad(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>) => ab,ab,ab,->ab,ab,ab,; reduced
+aten::_fused_adagrad.tensor_lr(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,,->ab,ab,ab,,; reduced
+aten::_fused_adam(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>) => ab,ab,ab,ab,->ab,ab,ab,ab,; reduced
+aten::_fused_adam.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,,; reduced
+aten::_fused_adamw(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, grad_scale=?, found_inf=<>) => ab,ab,ab,ab,,?,->ab,ab,ab,ab,,; reduced
+aten::_fused_adamw.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,,; reduced
+aten::_amp_foreach_non_finite_check_and_unscale(self=<8,4>, found_inf=<>, inv_scale=<>) => ab,,->ab,,; reduced
+aten::_amp_update_scale(<>, <>, <>) => ,,->,,; reduced
 aten::zeros_like(<2,3>) => ab->ab; each reduced
 aten::empty_like(<2,3>) => ab->ab; each reduced
 aten::ones_like(<2,3>) => ab->ab; each reduced

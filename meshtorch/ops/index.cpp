@@ -211,8 +211,8 @@ std::string stars(const OpCall& call, const char* name) {
 OpRule bags(const OpCall& call) {
   const bool maximum = call.integer("mode") == kMaximum;
   return rule_for(call, "*k," + stars(call, "indices") + "," + stars(call, "offsets") +
-                            ",*->*k,*,*," +
-                            (maximum ? "*k; reduced(1,2)" : "*; each(0) reduced(1,2,3)"));
+                            ",*->*k,*/k,*/k," +
+                            (maximum ? "*k; reduced(1,2)" : "*/k; each(0) reduced(1,2,3)"));
 }
 
 std::string bag_gradient(const OpCall& call, bool offsets) {
@@ -271,7 +271,7 @@ void add_index(Family& family) {
   family.add("**,...->...; each(0)", take, {"take"});
   family.add("**,...,...->**", put, {"put"});
   family.add("**,*->**", renorm, {"embedding_renorm"});
-  family.add("*k,*,*,*->*k,*,*,*; each(0) reduced(1,2,3)", bags,
+  family.add("*k,*,*,*->*k,*/k,*/k,*/k; each(0) reduced(1,2,3)", bags,
              {"_embedding_bag", "_embedding_bag_forward_only"});
   family.add("*k,*,*,*,*,*,*->*k; each(0)", bags_backward, {"_embedding_bag_backward"});
   family.add("*k,*,*,*,*,*->*k; each(0)", bags_backward, {"_embedding_bag_dense_backward"});

@@ -68,6 +68,7 @@ OpRule solve(const OpCall& call) {
     if (a[d] == 1) factors[d] = '1';
   }
   const std::string right = vector ? "*" : call.boolean("left", true) ? "*k" : "k*";
+  const char* apart = vector ? "" : "/k";
   Shape result = of_a > of_b ? Shape(a.begin(), a.end() - 2)
                              : Shape(b.begin(), b.end() - static_cast<std::ptrdiff_t>(sides_rank));
   for (std::size_t d = 1; d <= std::min(of_a, of_b); ++d) {
@@ -80,7 +81,8 @@ OpRule solve(const OpCall& call) {
   pivots.push_back(a.back());
   return rule_for(call,
                   text(factors, "**,", batch.substr(batch.size() - of_b), right, "->", batch, right,
-                       ",", factors, "**,", factors, "*,", factors, "; each(1) reduced(1,2,3)"),
+                       ",", factors, "**", apart, ",", factors, "*", apart, ",", factors, apart,
+                       "; each(1) reduced(1,2,3)"),
                   {result, a, pivots, matrices});
 }
 
@@ -132,10 +134,10 @@ void add_linalg(Family& family) {
   family.add("...**,...*->...**,...**,...**", lu_unpack, {"lu_unpack"});
   family.add("...**,...*->...**", {"linalg_householder_product"});
 
-  family.add("...**,...*k->...*k,...**,...*,...; each(1) reduced(1,2,3)", solve,
+  family.add("...**,...*k->...*k,...**/k,...*/k,.../k; each(1) reduced(1,2,3)", solve,
              {"_linalg_solve_ex"});
   family.add("...**,...*k->...*k; each(1)", solve_triangular, {"linalg_solve_triangular"});
-  family.add("...*k,...**->...*k,...**; each(0) reduced(1)", {"triangular_solve"});
+  family.add("...*k,...**->...*k,...**/k; each(0) reduced(1)", {"triangular_solve"});
   family.add("...*k,...**->...*k; each(0)", {"cholesky_solve", "_cholesky_solve_helper"});
   family.add("...**,...*,...*k->...*k; each(2)", lu_solve, {"linalg_lu_solve"});
   family.add("...**,...*,...*k->...*k; each(2)", {"linalg_ldl_solve"});

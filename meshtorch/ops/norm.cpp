@@ -46,17 +46,6 @@ OpRule layer_norm_backward(const OpCall& call) {
                   {input, weight, weight});
 }
 
-OpRule rms_norm(const OpCall& call) {
-  const auto [x, s, w] = layer_dims(call);
-  return rule_for(call, x + "," + w + "->" + x + "," + s);
-}
-
-OpRule rms_norm_backward(const OpCall& call) {
-  const auto [x, s, w] = layer_dims(call);
-  return rule_for(call, join(std::vector{x, x, s, w}, ",") + "->" + x + "," + w + "; each(0)",
-                  {shape_of(call, "input"), call.integers("normalized_shape")});
-}
-
 // "nc**" of an input, channels second.
 std::string channels_second(const OpCall& call) {
   const std::size_t rank = shape_of(call, "input").size();
@@ -133,10 +122,10 @@ RuleFunction given_statistics(const char* outputs) {
   };
 }
 
-OpRule update_stats(const OpCall& call) {
-  std::string x = channels_second(call);
-  x[0] = '*';
-  return rule_for(call, x + ",c,c->c,c");
+// Writes its running statistics, which would have to come back from where the input's channels lie.
+OpRule with_update(const OpCall& call) {
+  const std::string x(shape_of(call, "input").size(), '*');
+  return rule_for(call, x + "," + repeated("*", call.operands.size() - 1) + "->" + x + ",*,*,*");
 }
 
 OpRule reserved_backward(const OpCall& call) {
@@ -202,8 +191,6 @@ void add_norm(Family& family) {
   family.add("ab*,*,*->ab*,ab1,ab1", layer_norm, {"native_layer_norm"});
   family.add("ab*,ab*,ab1,ab1,*,*->ab*,*,*; each(0)", layer_norm_backward,
              {"native_layer_norm_backward"});
-  family.add("ab*,*->ab*,ab1", rms_norm, {"_fused_rms_norm"});
-  family.add("ab*,ab*,ab1,*->ab*,*; each(0)", rms_norm_backward, {"_fused_rms_norm_backward"});
   family.add("nc**,c,c,c,c->nc**,c,c; reduced(1,2)", batch_norm,
              {"native_batch_norm", "_native_batch_norm_legit"});
   family.add("nc**,c,c->nc**,c,c; reduced(1,2)", batch_norm, {"_native_batch_norm_legit.no_stats"});
@@ -211,13 +198,12 @@ void add_norm(Family& family) {
              {"native_batch_norm_backward"});
   family.add("*c**,c,c,c,c->*c**,c,c,c,c", channel_norm(",c,c,c,c"),
              {"_native_batch_norm_legit_functional"});
-  family.add("*c**,c,c,c,c->*c**,c,c,*", channel_norm(",c,c,*"), {"_batch_norm_with_update"});
+  family.add("****,*,*,*,*->****,*,*,*", with_update, {"_batch_norm_with_update"});
   family.add("*c**,c,c,c,c->*c**,c,c,*,c,c", channel_norm(",c,c,*,c,c"),
              {"_batch_norm_with_update_functional"});
   family.add("nc**,c,c,c,c->nc**,*,*", given_statistics(",*,*"),
              {"_native_batch_norm_legit_no_training"});
   family.add("nc**,c,c,c,c->nc**,*,*,*", given_statistics(",*,*,*"), {"_batch_norm_no_update"});
-  family.add("*c**,c,c->c,c", update_stats, {"batch_norm_update_stats"});
   family.add("*c**,*c**,c,c,c,c,c,*->*c**,c,c; each(0)", reserved_backward,
              {"batch_norm_backward"});
   family.add("n(g*)**,(g*),(g*)->n(g*)**,ng,ng", group_norm, {"native_group_norm"});

@@ -14,26 +14,41 @@ OpRule step(const OpCall& call) {
   std::size_t lists = 0;
   for (const Argument& argument : call.arguments) lists += argument.operands.size() > 1;
   std::vector<std::string> operands;
-  for (const auto& operand : call.operands) {
-    operands.push_back(!operand ? "" : lists == 0 ? "..." : std::string(operand->size(), '*'));
-  }
   std::vector<std::string> outputs;
-  for (std::size_t i = 0; i < operands.size(); ++i) {
-    if (call.operands[i]) outputs.push_back(operands[i]);
+  for (const auto& operand : call.operands) {
+    const bool elementwise = lists == 0 && operand && *operand == *call.operands[0];
+    operands.push_back(!operand      ? ""
+                       : elementwise ? letters(operand->size())
+                                     : std::string(operand->size(), '*'));
+    if (operand) outputs.push_back(operands.back());
   }
-  return rule_for(call, join(operands, ",") + "->" + join(outputs, ","));
+  return rule_for(call, join(operands, ",") + "->" + join(outputs, ",") + "; reduced");
 }
+
+// Whole operands: what one of them holds is asked about all.
+OpRule whole(const OpCall& call, std::size_t outputs) {
+  std::vector<std::string> operands;
+  for (const auto& operand : call.operands)
+    operands.push_back(std::string(operand ? operand->size() : 0, '*'));
+  const std::vector<std::string> written(operands.begin(),
+                                         operands.begin() + static_cast<std::ptrdiff_t>(outputs));
+  return rule_for(call, join(operands, ",") + "->" + join(written, ","));
+}
+
+OpRule unscale(const OpCall& call) { return whole(call, call.operands.size() - 1); }
+OpRule update_scale(const OpCall& call) { return whole(call, 2); }
 
 }  // namespace
 
 void add_optimizer(Family& family) {
-  family.add("...,...,...->...,...,...", step, {"_fused_sgd", "_fused_sgd.tensor_lr"});
-  family.add("...,...,...,->...,...,...,", step, {"_fused_adagrad", "_fused_adagrad.tensor_lr"});
-  family.add("...,...,...,...,...,->...,...,...,...,...", step,
+  family.add("...,...,...->...,...,...; reduced", step, {"_fused_sgd", "_fused_sgd.tensor_lr"});
+  family.add("...,...,...,->...,...,...,; reduced", step,
+             {"_fused_adagrad", "_fused_adagrad.tensor_lr"});
+  family.add("...,...,...,...,...,->...,...,...,...,...,; reduced", step,
              {"_fused_adam", "_fused_adam.tensor_lr", "_fused_adamw", "_fused_adamw.tensor_lr"});
   // An overflow anywhere is found for all: the kernel looks on every device.
   family.add("...,,->...,", step, {"_amp_foreach_non_finite_check_and_unscale"});
-  family.add(",,->,", {"_amp_update_scale"});
+  family.add(",,->,", step, {"_amp_update_scale"});
 }
 
 }  // namespace meshtorch

@@ -185,7 +185,11 @@ class Propagation {
   bool may_shard(int f, int axis) const {
     const Factor& factor = rule_.factors[f];
     if (factor.whole) return false;
-    if (factor.even && factor.size % (shards(f) * mesh_.axis_size(axis)) != 0) return false;
+    const std::int64_t cut = shards(f) * mesh_.axis_size(axis);
+    if (factor.even && factor.size % cut != 0) return false;
+    // A device without a part runs nothing, and could not make what is complete on every device.
+    if (some_output_apart(f) && (cut - 1) * ((factor.size + cut - 1) / cut) >= factor.size)
+      return false;
     bool found = false;
     for (const auto& operand : rule_.operands) {
       if (!operand) continue;
@@ -215,6 +219,13 @@ class Propagation {
     if (output >= rule_.apart.size()) return false;
     const std::vector<int>& apart = rule_.apart[output];
     return std::find(apart.begin(), apart.end(), factor) != apart.end();
+  }
+
+  bool some_output_apart(int factor) const {
+    for (std::size_t o = 0; o < rule_.apart.size(); ++o) {
+      if (is_apart(o, factor)) return true;
+    }
+    return false;
   }
 
   void add_factor_way(int f, std::vector<Way>& found) const {

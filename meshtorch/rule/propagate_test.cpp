@@ -51,6 +51,11 @@ TEST(Propagate, AnOutputApartFromAFactorIsComplete) {
             "P(), P(-, tp), P(-, tp) -> P(-, tp), P(-, tp), P()");
   EXPECT_EQ(of(backward, {{{64, 8}, "P(dp)"}, {{64, 16}, "P(dp, tp)"}, {{8, 16}, "P(-, tp)"}}),
             "P(dp), P(dp, tp), P(-, tp) -> P(dp, tp), P(-, tp) unreduced(dp), P() unreduced(dp)");
+  // Unless some device would have no part of c: it could not make the bias gradient.
+  EXPECT_EQ(of(backward, {{{64, 8}, "P()"}, {{64, 3}, "P(-, tp)"}, {{8, 3}, "P(-, tp)"}}),
+            "P(), P(-, tp), P(-, tp) -> P(-, tp), P(-, tp), P()");
+  EXPECT_EQ(of(backward, {{{64, 8}, "P()"}, {{64, 1}, "P(-, tp)"}, {{8, 1}, "P(-, tp)"}}),
+            "P(tp), P(tp), P() -> P(tp), P() unreduced(tp), P() unreduced(tp)");
 }
 
 TEST(Propagate, Matmul) {

@@ -44,54 +44,84 @@ std::vector<std::optional<Operand>> operands_of(const Frame& frame) {
   return operands;
 }
 
-// The operand that an in-place op writes; nothing where there is none or more than one.
-std::optional<int> written_operand(const Frame& frame) {
-  std::optional<int> found;
+// The operands that an op writes.
+std::vector<int> written_operands(const Frame& frame) {
+  std::vector<int> found;
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     if (!frame.info.arguments[i].written) continue;
-    if (found || frame.argument_operands[i].size() != 1) return std::nullopt;
-    found = frame.argument_operands[i][0];
+    found.insert(found.end(), frame.argument_operands[i].begin(), frame.argument_operands[i].end());
   }
   return found;
 }
 
 void decide_by_rule(Decision& decision, const Frame& frame) {
   const auto operands = operands_of(frame);
-  if (frame.info.writes) {
-    const auto pinned = written_operand(frame);
-    std::optional<Placement> placement;
-    if (pinned) placement = propagate(decision.rule, frame.mesh, operands, {.pinned = pinned});
-    decision.run = placement
-                       ? Decision::Run::local
-                       : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
-    if (placement) decision.placement = *std::move(placement);
+  const std::vector<int> written = written_operands(frame);
+  // Of several none is pinned: those that had to move are brought back.
+  if (written.size() != 1) {
+    decision.placement = *propagate(decision.rule, frame.mesh, operands);
     return;
   }
-  decision.placement = *propagate(decision.rule, frame.mesh, operands);
+  auto placement = propagate(decision.rule, frame.mesh, operands, {.pinned = written[0]});
+  decision.run = placement
+                     ? Decision::Run::local
+                     : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
+  if (placement) decision.placement = *std::move(placement);
+}
+
+// How many shards one factor of a dim is cut into: the major ones are cut first.
+std::int64_t factor_shards(const OpRule& rule, const DimFactors& dim, int factor,
+                           std::int64_t shards) {
+  for (const int f : dim) {
+    const std::int64_t mine =
+        std::min(shards, std::max<std::int64_t>(rule.factors[static_cast<std::size_t>(f)].size, 1));
+    if (f == factor) return mine;
+    shards /= mine;
+  }
+  return 1;
+}
+
+// The size of a factor on each device: it is a member of a group, which divides evenly.
+std::int64_t local_factor(const Decision& decision, const Mesh& mesh, int factor) {
+  for (std::size_t i = 0; i < decision.rule.operands.size(); ++i) {
+    if (!decision.rule.operands[i]) continue;
+    const OperandFactors& dims = *decision.rule.operands[i];
+    for (std::size_t d = 0; d < dims.size(); ++d) {
+      if (std::find(dims[d].begin(), dims[d].end(), factor) == dims[d].end()) continue;
+      const std::int64_t shards = mesh.shards(decision.placement.operands[i].dims[d].set());
+      return decision.rule.factors[static_cast<std::size_t>(factor)].size /
+             factor_shards(decision.rule, dims[d], factor, shards);
+    }
+  }
+  return decision.rule.factors[static_cast<std::size_t>(factor)].size;
+}
+
+c10::IValue local_size(const Decision& decision, const Frame& frame, const SizeArgument& size,
+                       std::int64_t position) {
+  if (size.factor >= 0) return local_factor(decision, frame.mesh, size.factor);
+  const bool output = size.output >= 0;
+  const Shape global =
+      output ? output_extents(decision.rule, static_cast<std::size_t>(size.output))
+             : frame.tensors[static_cast<std::size_t>(size.operand)].sizes().vec();
+  const Layout& layout =
+      output ? decision.placement.outputs[static_cast<std::size_t>(size.output)]
+             : decision.placement.operands[static_cast<std::size_t>(size.operand)];
+  const Shape local = shard_shape(frame.mesh, global, layout, position);
+  if (size.dim < 0) return local;
+  return local[static_cast<std::size_t>(size.dim)];
 }
 
 void adapt_sizes(Decision& decision, const Frame& frame,
                  const std::vector<std::int64_t>& positions) {
   decision.sizes.resize(positions.size());
   for (const SizeArgument& size : decision.rule.sizes) {
-    Shape global;
-    const Layout* layout = nullptr;
-    if (size.output >= 0) {
-      layout = &decision.placement.outputs[static_cast<std::size_t>(size.output)];
-      for (const DimFactors& dim : decision.rule.outputs[static_cast<std::size_t>(size.output)]) {
-        std::int64_t extent = 1;
-        for (const int factor : dim)
-          extent *= decision.rule.factors[static_cast<std::size_t>(factor)].size;
-        global.push_back(extent);
-      }
-    } else {
-      layout = &decision.placement.operands[static_cast<std::size_t>(size.operand)];
-      global = frame.tensors[static_cast<std::size_t>(size.operand)].sizes().vec();
-    }
     for (std::size_t d = 0; d < positions.size(); ++d) {
-      const Shape local = shard_shape(frame.mesh, global, *layout, positions[d]);
-      c10::IValue value = size.dim >= 0 ? c10::IValue(local[static_cast<std::size_t>(size.dim)])
-                                        : c10::IValue(local);
+      c10::IValue value = local_size(decision, frame, size, positions[d]);
+      if (size.element >= 0) {
+        auto list = frame.arguments[size.argument].toIntVector();
+        list.at(static_cast<std::size_t>(size.element)) = value.toInt();
+        value = std::move(list);
+      }
       decision.sizes[d].emplace_back(size.argument, std::move(value));
     }
   }

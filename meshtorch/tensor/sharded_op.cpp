@@ -111,10 +111,23 @@ std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision
   return locals;
 }
 
+// A slice of a dense tensor is not dense, and some kernels of libtorch count on what their own forward
+// would have given them.
+void ShardedOp::make_dense(const Frame& frame, std::vector<Shards>& locals) {
+  const bool views = !info_->returns.empty() && info_->returns[0].viewed_argument >= 0;
+  for (std::size_t i = 0; i < locals.size() && !views; ++i) {
+    if (locals[i].empty() || !frame.tensors[i].is_contiguous()) continue;
+    const ShardedView* view = frame.views[i];
+    if (view != nullptr && locals[i][0].is_same(view->locals()[0])) continue;
+    for (at::Tensor& local : locals[i]) local = local.contiguous();
+  }
+}
+
 void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
                           torch::jit::Stack& stack) {
   const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
-  const std::vector<Shards> locals = move(frame, decision);
+  std::vector<Shards> locals = move(frame, decision);
+  make_dense(frame, locals);
   std::vector<Shape> shapes;
   for (const at::Tensor& tensor : frame.tensors) {
     shapes.push_back(tensor.defined() ? tensor.sizes().vec() : Shape{});

@@ -88,6 +88,8 @@ class ShardedOp final : public c10::OperatorKernel {
   }
   // Every operand as the decision wants it.
   std::vector<Shards> move(const Frame& frame, const Decision& decision);
+  // What was sliced for the op, where the whole is dense.
+  void make_dense(const Frame& frame, std::vector<Shards>& locals);
   void run_local(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
                  torch::jit::Stack& stack);
 
