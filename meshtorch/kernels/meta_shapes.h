@@ -13,5 +13,6 @@ bool lacks_shape_function(const std::string& name, const std::string& overload);
 // Shape functions that rules do not tell: results of several types, absent ones, sizes that depend on
 // attributes, and composites of libtorch's that do not run on meta tensors.
 void add_shapes_by_hand(torch::Library& library);
+void add_shapes_by_name(torch::Library& library);
 
 }  // namespace meshtorch

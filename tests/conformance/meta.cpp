@@ -16,7 +16,8 @@ namespace {
 
 at::Tensor stripped(const at::Tensor& x) {
   const ShardedView* view = sharded_view(x);
-  if (view == nullptr) return x;
+  // A call may make a plain tensor that it writes a sharded one.
+  if (view == nullptr) return x.detach().clone().requires_grad_(x.requires_grad());
   at::Tensor meta = wrap(view->mesh(), x.sizes().vec(), view->layout(),
                          meshtorch::without_values(view->locals()));
   return meta.requires_grad_(x.requires_grad());
