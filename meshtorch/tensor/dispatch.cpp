@@ -3,7 +3,12 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <set>
+
+#include <torch/csrc/autograd/autograd_not_implemented_fallback.h>
+
 #include <meshtorch/base/error.h>
+#include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/sharded_op.h>
 
 namespace meshtorch {
@@ -26,14 +31,20 @@ class ForeignOps final : public c10::OperatorKernel {
   std::map<std::string, std::unique_ptr<ShardedOp>> kernels_;
 };
 
-// Ops whose composite form is the better one: a foreach op is a loop over its base op.
+// Ops whose composite form is the better one: a foreach op is a loop over its base op, the others end in
+// a reduction that has a rule.
 bool keeps_composite(const c10::OperatorName& name) {
-  return name.name.rfind("aten::_foreach_", 0) == 0;
+  static const std::set<std::string> others{"aten::allclose", "aten::dist", "aten::_is_all_true",
+                                            "aten::_is_any_true", "aten::is_same_size"};
+  return name.name.rfind("aten::_foreach_", 0) == 0 || others.count(name.name) > 0;
 }
 
-// Composite ops that have a rule of their own: libtorch's form folds dims together that may be sharded.
+// Composite ops that have a rule of their own: libtorch's form folds dims together that may be sharded,
+// or is many ops where each device has one kernel for them.
 bool replaces_composite(const c10::OperatorName& name) {
-  return name.name == "aten::matmul" && name.overload_name.empty();
+  static const std::set<std::string> names{"aten::matmul", "aten::mish_backward",
+                                           "aten::silu_backward"};
+  return names.count(name.name) > 0 && name.overload_name.empty();
 }
 
 }  // namespace
@@ -43,7 +54,12 @@ Dispatch::Dispatch(Runtime& runtime)
       library_(torch::Library::IMPL, "aten", c10::DispatchKey::PrivateUse3, __FILE__, __LINE__),
       fallback_(torch::Library::IMPL, "_", c10::DispatchKey::PrivateUse3, __FILE__, __LINE__),
       autograd_(torch::Library::IMPL, "aten", c10::DispatchKey::AutogradPrivateUse3, __FILE__,
-                __LINE__) {
+                __LINE__),
+      autograd_fallback_(torch::Library::IMPL, "_", c10::DispatchKey::AutogradPrivateUse3, __FILE__,
+                         __LINE__),
+      meta_(torch::Library::IMPL, "aten", c10::DispatchKey::Meta, __FILE__, __LINE__),
+      mode_(torch::Library::IMPL, "_", c10::DispatchKey::TESTING_ONLY_GenericMode, __FILE__,
+            __LINE__) {
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.name.rfind("aten::", 0) != 0 || keeps_composite(name)) continue;
@@ -55,6 +71,9 @@ Dispatch::Dispatch(Runtime& runtime)
                   torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ShardedOp>(*this)));
   }
   fallback_.fallback(torch::CppFunction::makeFromBoxedFunctor(std::make_unique<ForeignOps>(*this)));
+  // As for the CPU's ops: one without a gradient of its own runs, and going back through it warns.
+  autograd_fallback_.fallback(torch::autograd::basicAutogradNotImplementedFallback());
+  mode_.fallback(torch::CppFunction::makeFromBoxedFunction<&create_on_meta>());
 }
 
 Dispatch::~Dispatch() = default;

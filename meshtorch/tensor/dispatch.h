@@ -47,6 +47,8 @@ class Dispatch {
   torch::Library& library() { return library_; }
   // The library that custom autograd kernels are registered through.
   torch::Library& autograd_library() { return autograd_; }
+  // The library that shape functions are registered through, for ops that libtorch has none for.
+  torch::Library& meta_library() { return meta_; }
 
  private:
   Runtime& runtime_;
@@ -56,6 +58,9 @@ class Dispatch {
   torch::Library library_;
   torch::Library fallback_;
   torch::Library autograd_;
+  torch::Library autograd_fallback_;
+  torch::Library meta_;
+  torch::Library mode_;  // of meta_scope
 };
 
 }  // namespace meshtorch
