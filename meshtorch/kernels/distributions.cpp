@@ -9,6 +9,7 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/tensor/decision.h>
 #include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/meta.h>
 
 namespace meshtorch {
 namespace {
@@ -85,8 +86,8 @@ at::Tensor multinomial(const Frame& frame) {
     fail({frame.info.name, "num_samples", text("got ", count, " of ", categories, " categories"),
           "draw at least one, and no more than there are without replacement"});
   }
-  if (!weights.isfinite().logical_and_(weights.ge(0)).all().item<bool>() ||
-      weights.sum(-1).le(0).any().item<bool>()) {
+  if (!item_or(weights.isfinite().logical_and_(weights.ge(0)).all(), true).toBool() ||
+      item_or(weights.sum(-1).le(0).any(), false).toBool()) {
     fail({frame.info.name, "self", "has weights that are negative, not finite or all zero",
           "give probabilities"});
   }

@@ -5,7 +5,7 @@
 // floating-point tensor. Here is what the rule does not tell.
 #include <ATen/ATen.h>
 
-#include <array>
+#include <algorithm>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/kernels/kernels.h>
@@ -56,7 +56,7 @@ class ByRule final : public c10::OperatorKernel {
     torch::jit::Stack results;
     if (info_->kind == OpKind::out) {
       results = resized(frame);
-    } else if (info_->writes) {
+    } else if (returns_written()) {
       for (const ReturnInfo& returned : info_->returns)
         results.push_back(frame.arguments[returned.written_argument]);
     } else {
@@ -67,6 +67,13 @@ class ByRule final : public c10::OperatorKernel {
   }
 
  private:
+  // An in-place op; others write statistics beside what they make.
+  bool returns_written() const {
+    return info_->writes &&
+           std::all_of(info_->returns.begin(), info_->returns.end(),
+                       [](const ReturnInfo& r) { return r.written_argument >= 0; });
+  }
+
   OpRule rule(const Frame& frame) const {
     const OpEntry* entry = rules_.find(info_->base);
     TORCH_CHECK_NOT_IMPLEMENTED(entry != nullptr, info_->name, " has no shape function");
@@ -90,6 +97,7 @@ class ByRule final : public c10::OperatorKernel {
     // The functional op's arguments are those before the results.
     TORCH_CHECK_NOT_IMPLEMENTED(functional_, info_->name, " has no shape function");
     const OpRule bound = rule(Frame(*functional_, frame.arguments));
+    TORCH_CHECK_NOT_IMPLEMENTED(returns_written(), info_->name, " has no shape function");
     torch::jit::Stack results;
     for (std::size_t o = 0; o < bound.outputs.size(); ++o) {
       Tensor out = frame.arguments[info_->returns[o].written_argument].toTensor();

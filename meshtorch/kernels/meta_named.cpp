@@ -22,7 +22,11 @@ class Named {
  public:
   Named(const OpInfo& info, const c10::IValue* arguments) : info_(info), arguments_(arguments) {}
 
-  const c10::IValue& value(const char* name) const { return arguments_[info_.argument(name)]; }
+  const c10::IValue& value(const char* name) const {
+    const int position = info_.argument(name);
+    TORCH_CHECK_NOT_IMPLEMENTED(position >= 0, info_.name, " has no argument ", name);
+    return arguments_[position];
+  }
   Tensor tensor(const char* name) const { return value(name).toTensor(); }
   Sizes sizes(const char* name) const { return tensor(name).sizes().vec(); }
   std::int64_t integer(const char* name) const { return value(name).toInt(); }
@@ -143,6 +147,54 @@ Results factored(const Named& call) {
   return {at::empty_like(call.tensor("self")), sized(call.tensor("self"), tau)};
 }
 
+// Evenly spaced numbers between tensors.
+Results steps(const Named& call) {
+  const c10::IValue& type = call.value("dtype");
+  const auto options = at::TensorOptions(at::kMeta).dtype(
+      type.isNone() ? c10::get_default_dtype_as_scalartype() : type.toScalarType());
+  return {at::empty({call.integer("steps")}, options)};
+}
+
+Results mkldnn_convolution(const Named& call) {
+  return {at::convolution(call.tensor("self"), call.tensor("weight"),
+                          call.value("bias").toOptional<Tensor>(), call.integers("stride"),
+                          call.integers("padding"), call.integers("dilation"), false, {0},
+                          call.integer("groups"))};
+}
+
+Results heads_of_qkv(const Named& call) {
+  const Tensor qkv = call.tensor("qkv");
+  const std::int64_t heads = call.integer("num_heads");
+  const Sizes sizes{qkv.size(0), heads, qkv.size(1), qkv.size(2) / 3 / heads};
+  return {sized(qkv, sizes), sized(qkv, sizes), sized(qkv, sizes)};
+}
+
+// Output, saved mean, saved inverse deviation, reserve.
+Results batch_norm(const Named& call, bool training) {
+  const Tensor input = call.tensor("input");
+  const Sizes saved{training ? input.size(1) : 0};
+  return {at::empty_like(input), sized(input, saved), sized(input, saved),
+          at::empty({0}, input.options().dtype(at::kByte))};
+}
+
+Results batch_norm_functional(const Named& call) {
+  Results results = batch_norm(call, true);
+  for (const char* name : {"running_mean", "running_var"})
+    results.push_back(at::empty_like(call.tensor(name)));
+  return results;
+}
+
+Results places(const Named& call) {
+  const Tensor self = call.tensor("self");
+  const bool narrow = call.value("out_int32").toBool();
+  return {at::empty_like(self, self.options().dtype(narrow ? at::kInt : at::kLong))};
+}
+
+Results pair_distances(const Named& call) {
+  const Tensor self = call.tensor("self");
+  return {sized(self, {self.size(0) * (self.size(0) - 1) / 2})};
+}
+
 Results multilabel(const Named& call) {
   const Tensor self = call.tensor("self");
   const bool rows = call.integer("reduction") == at::Reduction::None && self.dim() == 2;
@@ -161,7 +213,7 @@ const std::map<std::string, ShapeFunction>& shape_functions() {
       {"cholesky_solve", like("self")},
       {"_cholesky_solve_helper", like("self")},
       {"cholesky_inverse", like("self")},
-      {"ormqr", like("other")},
+      {"ormqr", like("input3")},
       {"geqrf", factored},
       {"linalg_eig",
        [](const Named& call) {
@@ -188,6 +240,30 @@ const std::map<std::string, ShapeFunction>& shape_functions() {
       {"slow_conv_dilated2d", direct_convolution},
       {"slow_conv_dilated3d", direct_convolution},
       {"slow_conv_transpose3d", direct_convolution},
+      {"mkldnn_convolution", mkldnn_convolution},
+      {"_transform_bias_rescale_qkv", heads_of_qkv},
+      {"_weight_norm_interface",
+       [](const Named& call) {
+         return Results{at::empty_like(call.tensor("v")), at::empty_like(call.tensor("g"))};
+       }},
+      {"_weight_norm_interface_backward",
+       [](const Named& call) {
+         return Results{at::empty_like(call.tensor("saved_v")),
+                        at::empty_like(call.tensor("saved_g"))};
+       }},
+      {"_sample_dirichlet", like("self")},
+      {"linspace.Tensor_Tensor", steps},
+      {"linspace.Tensor_Scalar", steps},
+      {"linspace.Scalar_Tensor", steps},
+      {"logspace.Tensor_Tensor", steps},
+      {"logspace.Tensor_Scalar", steps},
+      {"logspace.Scalar_Tensor", steps},
+      {"_batch_norm_with_update", [](const Named& call) { return batch_norm(call, true); }},
+      {"_batch_norm_no_update", [](const Named& call) { return batch_norm(call, false); }},
+      {"_batch_norm_with_update_functional", batch_norm_functional},
+      {"searchsorted.Tensor", places},
+      {"_pdist_forward", pair_distances},
+      {"_pdist_backward", like("self")},
       {"histc", [](const Named& call) { return counted(call, {call.integer("bins")}); }},
       {"_histogramdd_from_bin_cts",
        [](const Named& call) { return counted(call, call.integers("bins")); }},
