@@ -30,11 +30,11 @@ void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
   ShardedView& view = *frame.views[0];
   check_writable(frame.info, "self", self);
   Runtime& runtime = Runtime::current();
-  const RandomKey key = next_key(runtime);
+  const RandomKey key = next_key(runtime);  // also where there is nothing to fill
   const Shape shape = self.sizes().vec();
   const AxisList unreduced = ordered(view.unreduced());
   const auto& positions = runtime.communicator().addressable(frame.mesh);
-  for (std::size_t d = 0; d < positions.size(); ++d) {
+  for (std::size_t d = 0; d < positions.size() && !view.meta(); ++d) {
     if (!unreduced.empty() && frame.mesh.group_rank(positions[d], unreduced) != 0) {
       view.locals()[d].zero_();
     } else {

@@ -24,11 +24,14 @@ struct Frame {
   std::vector<at::Tensor> tensors;
   std::vector<ShardedView*> views;                  // null: plain or undefined
   std::vector<std::vector<int>> argument_operands;  // per argument
+  bool meta = false;
 
   Frame(const OpInfo& info, const c10::IValue* arguments);
 
   // Throws Error where sharded operands are on different meshes.
   void find_mesh();
+  // Some sharded operand has no values, so nothing of this call has.
+  void find_meta();
   Layout layout(std::size_t operand) const;  // of a plain one: replicated
   std::string operand_name(std::size_t operand) const;
   std::string layouts() const;  // "self P(dp), other P()"
