@@ -19,6 +19,12 @@ RuleFunction plus_product(const char* product, const char* out,
   };
 }
 
+// libtorch gives a scalar where a number is added to a product without rows, as a device may have it.
+OpRule addmv(const OpCall& call) {
+  if (shape_of(call, "self").empty()) return rule_for(call, ",*k,k->*; joint(0) each(1,2)");
+  return plus_product("ik,k", "i")(call);
+}
+
 // The loops are the dims of a product of three; each operand lacks those that it is expanded by.
 OpRule trilinear(const OpCall& call) {
   const std::size_t rank = shape_of(call, "i1").size() + call.integers("expand1").size();
@@ -76,7 +82,7 @@ void add_matmul(Family& family) {
   family.add("ij,ik,kj->ij; joint(0) each(1,2)", plus_product("ik,kj", "ij"), {"addmm"});
   family.add("bij,bik,bkj->bij; joint(0) each(1,2)", plus_product("bik,bkj", "bij"), {"baddbmm"});
   family.add("ij,bik,bkj->ij; joint(0) each(1,2)", plus_product("bik,bkj", "ij"), {"addbmm"});
-  family.add("i,ik,k->i; joint(0) each(1,2)", plus_product("ik,k", "i"), {"addmv"});
+  family.add("i,ik,k->i; joint(0) each(1,2)", addmv, {"addmv"});
   family.add("ij,i,j->ij; joint(0) each(1,2)", plus_product("i,j", "ij"), {"addr"});
   // The activation is applied to the sum: what contracts is whole.
   family.add("ij,i*,*j->ij", plus_product("i*,*j", "ij", ""), {"_addmm_activation"});

@@ -45,7 +45,11 @@ Tensors gradients_of(const Tensors& outputs, const Tensors& operands, const Tens
   const Tensors found = torch::autograd::grad(from, of, at, std::nullopt, false, true);
   std::size_t next = 0;
   for (std::size_t i = 0; i < operands.size(); ++i) {
-    if (operands[i].defined() && operands[i].requires_grad()) result[i] = found[next++];
+    if (!operands[i].defined() || !operands[i].requires_grad()) continue;
+    result[i] = found[next++];
+    // What libtorch knows to be zero (sgn's) has no memory to compare.
+    if (result[i].defined() && result[i]._is_zerotensor())
+      result[i] = at::zeros(result[i].sizes(), result[i].options());
   }
   return result;
 }
