@@ -198,6 +198,11 @@ TEST(Ops, ScalarsAndReductionsOfThem) {
   EXPECT_EQ(bound("aten::expand(self=<>, size=[8])"), "->a; each");
 }
 
+TEST(Ops, JoiningAndUnbindingNothing) {
+  EXPECT_EQ(bound("aten::cat(tensors=<0><0>, dim=0)"), "*,*->*; joint");
+  EXPECT_EQ(bound("aten::unbind.int(self=<0,3>, dim=0)"), "*a->a; each");
+}
+
 TEST(Ops, Messages) {
   EXPECT_EQ(error("aten::sum.dim_IntList(self=<8,4>, dim=[2], keepdim=false)"),
             "[aten::sum.dim_IntList] dim: got 2, expected one of -2 to 1");
@@ -220,12 +225,10 @@ TEST(Ops, Messages) {
   EXPECT_EQ(error("aten::sum(self=?)"), "[aten::sum] self: is absent; give a tensor");
   EXPECT_EQ(error("aten::sum(self=<8><8>)"),
             "[aten::sum] self: holds 2 tensors, expected 1; use Argument::operands");
-  EXPECT_EQ(error("aten::cat(tensors=<0>, dim=0)"),
-            "[aten::cat] tensors: holds no tensor with a shape; give one");
+  EXPECT_EQ(error("aten::cat(tensors=<>, dim=0)"),
+            "[aten::cat] tensors: have no dims; stack them");
   EXPECT_EQ(error("aten::repeat(self=<8,4>, repeats=[2])"),
             "[aten::repeat] repeats: got 1 for rank 2");
-  EXPECT_EQ(error("aten::unbind.int(self=<0>, dim=0)"),
-            "[aten::unbind.int] self: dim 0 has no elements");
   EXPECT_EQ(error("aten::native_layer_norm(input=<8>, normalized_shape=[8,8], weight=?, bias=?)"),
             "[aten::native_layer_norm] normalized_shape: got 2 dims for rank 1");
   EXPECT_EQ(error("aten::native_batch_norm(input=<8>, weight=?, bias=?, running_mean=?, "
