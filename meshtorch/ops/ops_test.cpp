@@ -225,8 +225,7 @@ TEST(Ops, Messages) {
   EXPECT_EQ(error("aten::sum(self=?)"), "[aten::sum] self: is absent; give a tensor");
   EXPECT_EQ(error("aten::sum(self=<8><8>)"),
             "[aten::sum] self: holds 2 tensors, expected 1; use Argument::operands");
-  EXPECT_EQ(error("aten::cat(tensors=<>, dim=0)"),
-            "[aten::cat] tensors: have no dims; stack them");
+  EXPECT_EQ(error("aten::cat(tensors=<>, dim=0)"), "[aten::cat] tensors: have no dims; stack them");
   EXPECT_EQ(error("aten::repeat(self=<8,4>, repeats=[2])"),
             "[aten::repeat] repeats: got 1 for rank 2");
   EXPECT_EQ(error("aten::native_layer_norm(input=<8>, normalized_shape=[8,8], weight=?, bias=?)"),
