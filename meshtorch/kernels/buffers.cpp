@@ -4,6 +4,7 @@
 // whole on every device, and so would be all that is computed from it.
 #include <ATen/ATen.h>
 #include <ATen/ops/_pad_circular_native.h>
+#include <ATen/ops/one_hot_native.h>
 
 #include <algorithm>
 
@@ -48,12 +49,26 @@ const at::Tensor& resize_as_(const at::Tensor& self, const at::Tensor& like,
   return self;
 }
 
+// libtorch scatters ones into zeros. A comparison is the same, element by element where the input lies.
+at::Tensor one_hot(const at::Tensor& self, std::int64_t classes) {
+  if (self.scalar_type() != at::kLong || self.numel() == 0 || classes < -1 || classes == 0)
+    return at::native::one_hot(self, classes);
+  if (!sharded_view(self)->meta() || classes < 0) {
+    const auto largest = self.max().item<std::int64_t>();
+    if (classes < 0) classes = largest + 1;
+    TORCH_CHECK(self.min().item<std::int64_t>() >= 0, "Class values must be non-negative.");
+    TORCH_CHECK(largest < classes, "Class values must be smaller than num_classes.");
+  }
+  return self.unsqueeze(-1).eq(at::arange(classes)).to(at::kLong);
+}
+
 }  // namespace
 
 void install_buffers(Dispatch& dispatch) {
   torch::Library& library = dispatch.autograd_library();
   library.impl("_pad_circular", TORCH_FN(pad_circular));
   library.impl("resize_as_", TORCH_FN(resize_as_));
+  library.impl("one_hot", TORCH_FN(one_hot));
 }
 
 }  // namespace meshtorch

@@ -23,6 +23,7 @@ void install_kernels(Runtime& runtime) {
   install_linear(dispatch);
   install_ctc(dispatch);
   install_buffers(dispatch);
+  install_recurrent(dispatch);
   install_host(dispatch);
 }
 

@@ -22,6 +22,7 @@ void install_moments(Dispatch& dispatch);  // norms, variances, log-sum-exp: as 
 void install_linear(Dispatch& dispatch);   // products that keep their leading dims
 void install_ctc(Dispatch& dispatch);      // of a sharded batch
 void install_buffers(Dispatch& dispatch);  // plain buffers written from sharded tensors
-void install_host(Dispatch& dispatch);     // composites that read an operand on the host
+void install_recurrent(Dispatch& dispatch);  // states that nobody laid out
+void install_host(Dispatch& dispatch);       // composites that read an operand on the host
 
 }  // namespace meshtorch

@@ -115,6 +115,21 @@ void ShardedOp::mark_backward_buffer(const at::Tensor& made) const {
   sharded_view(made)->allocation()->backward_buffer = made.unsafeGetTensorImpl();
 }
 
+bool ShardedOp::adopt_fresh(Frame& frame, const Decision& decision) {
+  if (!info_->writes || !decision.fresh) return false;
+  bool adopted = false;
+  for_written(frame, [&](std::size_t operand) {
+    const ShardedView& view = *frame.views[operand];
+    if (view.allocation()->content != Allocation::Content::zeros || !fresh(view) ||
+        !unaliased(view) || view.layout() == *decision.fresh)
+      return;
+    lay_out_fresh(frame.tensors[operand], *decision.fresh);
+    frame.views[operand] = sharded_view(frame.tensors[operand]);
+    adopted = true;
+  });
+  return adopted;
+}
+
 bool ShardedOp::settle_buffer(Frame& frame, const Decision& decision) {
   if (info_->returns.empty() || info_->returns[0].viewed_argument < 0) return false;
   const auto& mine =

@@ -62,6 +62,10 @@ void decide_by_rule(Decision& decision, const Frame& frame) {
     decision.placement = *propagate(decision.rule, frame.mesh, operands);
     return;
   }
+  const auto self = static_cast<std::size_t>(written[0]);
+  const auto free = propagate(decision.rule, frame.mesh, operands);
+  if (!free->outputs.empty() && free->outputs[0] == free->operands[self])
+    decision.fresh = free->outputs[0];
   auto placement = propagate(decision.rule, frame.mesh, operands, {.pinned = written[0]});
   decision.run = placement
                      ? Decision::Run::local

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -52,6 +53,8 @@ struct Decision {
   // Per device: arguments that spell a global size, with this device's value.
   std::vector<std::vector<std::pair<int, c10::IValue>>> sizes;
   std::vector<bool> skip;  // devices whose shard is empty: results are zeros
+  // Where the one operand that is written would lie best, if it were zeros that nobody laid out yet.
+  std::optional<Layout> fresh;
   std::string rule_error;  // the rule did not bind: a bad call, or a bad rule
   const Kernel* kernel = nullptr;
 };

@@ -12,6 +12,28 @@
 #include <meshtorch/tensor/write.h>
 
 namespace meshtorch {
+namespace {
+
+bool same_elements(const at::Tensor& a, const at::Tensor& b) {
+  if (a.const_data_ptr() != b.const_data_ptr() || a.dtype() != b.dtype() || a.sizes() != b.sizes())
+    return false;
+  for (std::int64_t dim = 0; dim < a.dim(); ++dim) {
+    if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;
+  }
+  return true;
+}
+
+// An operand that is what is written, under strides that differ where a dim has one element: libtorch
+// would take it for one that overlaps in part.
+void read_as_written(std::vector<Shards>& locals, std::size_t written) {
+  for (Shards& shards : locals) {
+    for (std::size_t d = 0; d < shards.size(); ++d) {
+      if (same_elements(shards[d], locals[written][d])) shards[d] = locals[written][d];
+    }
+  }
+}
+
+}  // namespace
 
 void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
                            torch::jit::Stack* stack) {
@@ -63,7 +85,8 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     adopt_accumulation(frame);
   }
   std::shared_ptr<const Decision> kept = decisions_.find(dispatch_.runtime(), frame);
-  if (settle_buffer(frame, *kept)) kept = decisions_.find(dispatch_.runtime(), frame);
+  if (settle_buffer(frame, *kept) || adopt_fresh(frame, *kept))
+    kept = decisions_.find(dispatch_.runtime(), frame);
   const Decision& decision = *kept;
   switch (decision.run) {
     case Decision::Run::local:
@@ -107,6 +130,9 @@ std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision
       locals[i] = redistribute(*view, frame.tensors[i].sizes().vec(), wanted, cause, info_->writes);
     }
     if (frame.meta && !is_meta(locals[i])) locals[i] = without_values(locals[i]);
+  }
+  if (info_->writes && !frame.meta) {
+    for_written(frame, [&](std::size_t written) { read_as_written(locals, written); });
   }
   return locals;
 }

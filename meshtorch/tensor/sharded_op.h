@@ -98,6 +98,9 @@ class ShardedOp final : public c10::OperatorKernel {
   // Where a view would have to communicate: a fresh buffer that nothing else sees, and the one that the
   // backward of an in-place op on a view writes into, take a layout in which it is local. Whether one did.
   bool settle_buffer(Frame& frame, const Decision& decision);
+  // Zeros that nobody laid out, written by an op with sharded operands, lie as the op's result would:
+  // gradients of gather and index are sums into such. Whether they were laid out anew.
+  bool adopt_fresh(Frame& frame, const Decision& decision);
   // A buffer that is made now.
   void mark_backward_buffer(const at::Tensor& made) const;
 
