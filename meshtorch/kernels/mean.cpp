@@ -56,10 +56,14 @@ KernelResult mean_loss(KernelCall& call) {
   constexpr std::int64_t kMean = 1, kSum = 2;
   const auto reduction = static_cast<std::size_t>(call.info.argument("reduction"));
   const bool mean = call.arguments[reduction].toInt() == kMean;
-  const auto elements =
-      at::infer_size(call.shapes[static_cast<std::size_t>(call.operand("self"))],
-                     call.shapes[static_cast<std::size_t>(call.operand("target"))]);
-  const auto count = static_cast<double>(numel(elements));
+  // A backward divides by the elements of what it differentiates, as libtorch's kernels do: of two operands
+  // that broadcast, its own.
+  const Shape& self = call.shapes[static_cast<std::size_t>(call.operand("self"))];
+  const bool backward = call.info.argument("grad_output") >= 0;
+  const auto count = static_cast<double>(
+      backward ? numel(self)
+               : numel(at::infer_size(
+                     self, call.shapes[static_cast<std::size_t>(call.operand("target"))])));
   const auto type = call.locals[static_cast<std::size_t>(call.operand("self"))][0].scalar_type();
   KernelResult results(1);
   for (std::size_t d = 0; d < call.devices(); ++d) {
