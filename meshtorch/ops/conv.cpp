@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Convolutions: batch and channels may be sharded, input channels contract, spatial dims are whole.
+#include <algorithm>
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/ops/families.h>
 #include <meshtorch/ops/notation.h>
@@ -68,8 +70,15 @@ OpRule convolution(const OpCall& call) {
                            call);
 }
 
+// Of one image without a batch dim, as the direct forms below take it.
+OpRule lone(const OpCall& call) {
+  const std::string image(shape_of(call, "input").size(), '*');
+  return rule_for(call, image + "," + image + ",*" + image + "->" + image + ",*" + image + ",*");
+}
+
 // The bias gradient is a sum of the output's gradient: input channels are nothing to it.
 OpRule convolution_backward(const OpCall& call) {
+  if (shape_of(call, "input").size() + 1 == shape_of(call, "weight").size()) return lone(call);
   const ConvDims dims = conv_dims(call);
   const Shape& out = shape_of(call, "grad_output");
   OpRule rule = with_local_groups(
@@ -82,14 +91,17 @@ OpRule convolution_backward(const OpCall& call) {
   return sized(std::move(rule), call, "bias_sizes", 2);
 }
 
-// The forms that libtorch's own convolution chooses from, called directly: no groups.
+// The forms that libtorch's own convolution chooses from, called directly: no groups, and they refuse
+// operands without channels, which a device without a part of them would have.
 OpRule one_group(const OpCall& call, bool transposed) {
   const std::size_t rank = shape_of(call, "self").size();
   if (rank < 3) fail({call.name, "self", text("got rank ", rank, ", expected at least 3"), ""});
-  const ConvDims dims = conv_dims(shape_of(call, "weight").size() - 2, transposed, false);
+  ConvDims dims = conv_dims(shape_of(call, "weight").size() - 2, transposed, false);
+  for (std::string* text : {&dims.input, &dims.weight})
+    std::replace(text->begin(), text->end(), 'c', '*');
   const std::size_t unbatched = shape_of(call, "weight").size() - rank;
   return rule_for(call, dims.input.substr(unbatched) + "," + dims.weight + "," + dims.bias + "->" +
-                            dims.output.substr(unbatched) + "; joint(2) each(0,1)");
+                            dims.output.substr(unbatched));
 }
 
 OpRule direct(const OpCall& call) { return one_group(call, false); }
@@ -151,10 +163,10 @@ void add_conv(Family& family) {
   family.add("nc**,oc**,o->no**; joint(2) each(0,1)", convolution, {"convolution", "_convolution"});
   family.add("no**,nc**,oc**->nc**,oc**,o/c; each(0)", convolution_backward,
              {"convolution_backward"});
-  family.add("nc**,oc**,o->no**; joint(2) each(0,1)", direct,
+  family.add("n***,o***,o->no**", direct,
              {"_slow_conv2d_forward", "slow_conv3d_forward", "slow_conv_dilated2d",
               "slow_conv_dilated3d"});
-  family.add("nc**,co**,o->no**; joint(2) each(0,1)", direct_transposed,
+  family.add("n***,*o**,o->no**", direct_transposed,
              {"slow_conv_transpose2d", "slow_conv_transpose3d"});
   family.add("no**,nc**,oc**->nc**,oc**,o/c; each(0)", slow_backward,
              {"_slow_conv2d_backward.output_mask"});

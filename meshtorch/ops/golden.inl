@@ -560,12 +560,12 @@ aten::_convolution(input=<8,3,6,6>, weight=<5,3,3,3>, bias=<5>, stride=[1,1], pa
 aten::convolution_backward(grad_output=<8,5,6,6>, input=<8,3,6,6>, weight=<5,3,3,3>, bias_sizes=[5], stride=[1,1], padding=[1,1], dilation=[1,1], transposed=false, output_padding=[0,0], groups=1) => ab**,ac**,bc**->ac**,bc**,b/c; each(0)
 aten::convolution_backward(grad_output=<8,5,6,6>, input=<8,3,6,6>, weight=<5,3,3,3>, bias_sizes=none, stride=[1,1], padding=[1,1], dilation=[1,1], transposed=false, output_padding=[0,0], groups=1) => ab**,ac**,bc**->ac**,bc**,b/c; each(0)
 aten::convolution_backward(grad_output=<8,6,6,6>, input=<8,4,6,6>, weight=<6,2,3,3>, bias_sizes=[6], stride=[1,1], padding=[1,1], dilation=[1,1], transposed=false, output_padding=[0,0], groups=2) => a(bc)**,a(bd)**,(bc)d**->a(bd)**,(bc)d**,(bc)/d; each(0)
-aten::_slow_conv2d_forward(self=<8,3,6,6>, weight=<5,3,3,3>, kernel_size=[3,3], bias=<5>, stride=[1,1], padding=[1,1]) => ab**,cb**,c->ac**; joint(2) each(0,1)
-aten::slow_conv3d_forward(self=<8,3,6,6,6>, weight=<5,3,3,3,3>, kernel_size=[3,3,3], bias=?, stride=[1,1,1], padding=[1,1,1]) => ab***,cb***,?->ac***; joint(2) each(0,1)
-aten::slow_conv_dilated2d(self=<3,6,6>, weight=<5,3,3,3>, kernel_size=[3,3], bias=<5>, stride=[1,1], padding=[1,1], dilation=[2,2]) => a**,ba**,b->b**; joint(2) each(0,1)
-aten::slow_conv_dilated3d(self=<8,3,6,6,6>, weight=<5,3,3,3,3>, kernel_size=[3,3,3], bias=<5>, stride=[1,1,1], padding=[1,1,1], dilation=[2,2,2]) => ab***,cb***,c->ac***; joint(2) each(0,1)
-aten::slow_conv_transpose2d(self=<8,3,6,6>, weight=<3,5,3,3>, kernel_size=[3,3], bias=<5>, stride=[1,1], padding=[1,1], output_padding=[0,0], dilation=[1,1]) => ab**,bc**,c->ac**; joint(2) each(0,1)
-aten::slow_conv_transpose3d(self=<8,3,6,6,6>, weight=<3,5,3,3,3>, kernel_size=[3,3,3], bias=<5>, stride=[1,1,1], padding=[1,1,1], output_padding=[0,0,0], dilation=[1,1,1]) => ab***,bc***,c->ac***; joint(2) each(0,1)
+aten::_slow_conv2d_forward(self=<8,3,6,6>, weight=<5,3,3,3>, kernel_size=[3,3], bias=<5>, stride=[1,1], padding=[1,1]) => a***,b***,b->ab**
+aten::slow_conv3d_forward(self=<8,3,6,6,6>, weight=<5,3,3,3,3>, kernel_size=[3,3,3], bias=?, stride=[1,1,1], padding=[1,1,1]) => a****,b****,?->ab***
+aten::slow_conv_dilated2d(self=<3,6,6>, weight=<5,3,3,3>, kernel_size=[3,3], bias=<5>, stride=[1,1], padding=[1,1], dilation=[2,2]) => ***,a***,a->a**
+aten::slow_conv_dilated3d(self=<8,3,6,6,6>, weight=<5,3,3,3,3>, kernel_size=[3,3,3], bias=<5>, stride=[1,1,1], padding=[1,1,1], dilation=[2,2,2]) => a****,b****,b->ab***
+aten::slow_conv_transpose2d(self=<8,3,6,6>, weight=<3,5,3,3>, kernel_size=[3,3], bias=<5>, stride=[1,1], padding=[1,1], output_padding=[0,0], dilation=[1,1]) => a***,*b**,b->ab**
+aten::slow_conv_transpose3d(self=<8,3,6,6,6>, weight=<3,5,3,3,3>, kernel_size=[3,3,3], bias=<5>, stride=[1,1,1], padding=[1,1,1], output_padding=[0,0,0], dilation=[1,1,1]) => a****,*b***,b->ab***
 aten::_slow_conv2d_backward.output_mask(grad_output=<8,5,6,6>, self=<8,3,6,6>, weight=<5,3,3,3>, kernel_size=[3,3], stride=[1,1], padding=[1,1], output_mask=[1,1,1]) => ab**,ac**,bc**->ac**,bc**,b/c; each(0)
 aten::mkldnn_convolution(self=<8,4,6,6>, weight=<6,2,3,3>, bias=<6>, padding=[1,1], stride=[1,1], dilation=[1,1], groups=2) => a(bc)**,(bd)c**,(bd)->a(bd)**; joint(2) each(0,1)
 aten::conv_tbc(<9,2,3>, <3,3,5>, <5>) => *ab,*bc,c->*ac; joint(2) each(0,1)
@@ -698,7 +698,7 @@ aten::linalg_lu(A=<2,5,3>, pivot=false) => a**->*,a**,a**
 aten::lu_unpack(LU_data=<2,5,5>, LU_pivots=<2,5>, unpack_data=true, unpack_pivots=false) => a**,a*->*,a**,a**
 aten::linalg_householder_product(<2,5,3>, <2,3>) => a**,a*->a**
 aten::_linalg_solve_ex(A=<2,5,5>, B=<2,5,3>, left=true) => a**,a*b->a*b,a**/b,a*/b,a/b; each(1) reduced(1,2,3)
-aten::_linalg_solve_ex(A=<5,5>, B=<2,4,5>, left=false) => **,ab*->ab*,**/b,*/b,/b; each(1) reduced(1,2,3)
+aten::_linalg_solve_ex(A=<5,5>, B=<2,4,5>, left=false) => **,ab*->ab*,**/ba,*/ba,/ba; each(1) reduced(1,2,3)
 aten::_linalg_solve_ex(A=<2,5,5>, B=<2,5>, left=true) => a**,a*->a*,a**,a*,a; each(1) reduced(1,2,3)
 aten::linalg_solve_triangular(self=<2,5,5>, B=<2,5,3>, upper=false, left=true) => a**,a*b->a*b; each(1)
 aten::triangular_solve(<2,5,3>, <2,5,5>) => a*b,a**->a*b,a**/b; each(0) reduced(1)
@@ -714,17 +714,17 @@ aten::_linalg_check_errors(info=<2,3>, api_name=inv) => **->
 aten::_fft_r2c(self=<8,4,6>, dim=[1,2], normalization=0, onesided=true) => a**->a**; each
 aten::_fft_c2r(self=<8,4,6>, dim=[2], normalization=0, last_dim_size=10) => ab*->ab*; each
 aten::_fft_c2c(self=<8,4,6>, dim=[0], normalization=0, forward=true) => *ab->*ab; each
-aten::_fused_sgd(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>) => ab,ab,ab->ab,ab,ab; reduced
-aten::_fused_sgd(self=<8,4><6>, grads=<8,4><6>, momentum_buffer_list=<8,4><6>) => **,*,**,*,**,*->**,*,**,*,**,*; reduced
-aten::_fused_sgd.tensor_lr(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>, lr=<>) => ab,ab,ab,->ab,ab,ab,; reduced
-aten::_fused_adagrad(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>) => ab,ab,ab,->ab,ab,ab,; reduced
-aten::_fused_adagrad.tensor_lr(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,,->ab,ab,ab,,; reduced
-aten::_fused_adam(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>) => ab,ab,ab,ab,->ab,ab,ab,ab,; reduced
-aten::_fused_adam.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,,; reduced
-aten::_fused_adamw(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, grad_scale=?, found_inf=<>) => ab,ab,ab,ab,,?,->ab,ab,ab,ab,,; reduced
-aten::_fused_adamw.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,,; reduced
-aten::_amp_foreach_non_finite_check_and_unscale(self=<8,4>, found_inf=<>, inv_scale=<>) => ab,,->ab,,; reduced
-aten::_amp_update_scale(<>, <>, <>) => ,,->,,; reduced
+aten::_fused_sgd(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>) => ab,ab,ab->ab,ab,ab
+aten::_fused_sgd(self=<8,4><6>, grads=<8,4><6>, momentum_buffer_list=<8,4><6>) => **,*,**,*,**,*->**,*,**,*,**,*
+aten::_fused_sgd.tensor_lr(self=<8,4>, grads=<8,4>, momentum_buffer_list=<8,4>, lr=<>) => ab,ab,ab,->ab,ab,ab,/ab
+aten::_fused_adagrad(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>) => ab,ab,ab,->ab,ab,ab,/ab
+aten::_fused_adagrad.tensor_lr(self=<8,4>, grads=<8,4>, state_sums=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,,->ab,ab,ab,/ab,/ab
+aten::_fused_adam(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>) => ab,ab,ab,ab,->ab,ab,ab,ab,/ab
+aten::_fused_adam.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,/ab,/ab
+aten::_fused_adamw(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, grad_scale=?, found_inf=<>) => ab,ab,ab,ab,,?,->ab,ab,ab,ab,/ab,/ab
+aten::_fused_adamw.tensor_lr(self=<8,4>, grads=<8,4>, exp_avgs=<8,4>, exp_avg_sqs=<8,4>, state_steps=<>, lr=<>) => ab,ab,ab,ab,,->ab,ab,ab,ab,/ab,/ab
+aten::_amp_foreach_non_finite_check_and_unscale(self=<8,4>, found_inf=<>, inv_scale=<>) => **,,->**,
+aten::_amp_update_scale(<>, <>, <>) => ,,->,
 aten::zeros_like(<2,3>) => ab->ab; each reduced
 aten::empty_like(<2,3>) => ab->ab; each reduced
 aten::ones_like(<2,3>) => ab->ab; each reduced

@@ -64,17 +64,19 @@ OpRule solve(const OpCall& call) {
   const std::size_t of_b = b.size() - sides_rank;
   const std::string batch = letters(std::max(of_a, of_b), 26);
   std::string factors = batch.substr(batch.size() - of_a);
-  for (std::size_t d = 0; d < of_a; ++d) {
-    if (a[d] == 1) factors[d] = '1';
+  std::string apart = vector ? "" : "k";
+  Shape result(batch.size(), 1);
+  for (std::size_t d = 1; d <= batch.size(); ++d) {
+    std::int64_t& size = result[result.size() - d];
+    if (d <= of_b) size = b[of_b - d];
+    const bool broadcast = d > of_a || (a[of_a - d] == 1 && size != 1);
+    if (!broadcast) size = a[of_a - d];
+    if (!broadcast) continue;
+    apart += batch[batch.size() - d];
+    if (d <= of_a) factors[of_a - d] = '1';
   }
+  if (!apart.empty()) apart.insert(0, "/");
   const std::string right = vector ? "*" : call.boolean("left", true) ? "*k" : "k*";
-  const char* apart = vector ? "" : "/k";
-  Shape result = of_a > of_b ? Shape(a.begin(), a.end() - 2)
-                             : Shape(b.begin(), b.end() - static_cast<std::ptrdiff_t>(sides_rank));
-  for (std::size_t d = 1; d <= std::min(of_a, of_b); ++d) {
-    const std::int64_t size = a[of_a - d];
-    if (size != 1) result[result.size() - d] = size;
-  }
   result.insert(result.end(), b.end() - static_cast<std::ptrdiff_t>(sides_rank), b.end());
   const Shape matrices(a.begin(), a.end() - 2);
   Shape pivots = matrices;
