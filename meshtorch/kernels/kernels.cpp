@@ -15,6 +15,7 @@ void install_kernels(Runtime& runtime) {
   install_softmax(dispatch);
   install_nll(dispatch);
   install_mean(dispatch);
+  install_convolution(dispatch);
   install_margin(dispatch);
   install_fused_optimizer(dispatch);
   install_batch_norm(dispatch);

@@ -12,9 +12,10 @@ void install_random(Dispatch& dispatch);  // bernoulli, normal, uniform, dropout
 void install_distributions(Dispatch& dispatch);  // made of those
 void install_embedding(Dispatch& dispatch);      // rows sharded: masked lookup, unreduced result
 void install_softmax(Dispatch& dispatch);        // class dim sharded: maximum and sum over its axes
-void install_nll(Dispatch& dispatch);     // negative log likelihood over sharded classes and batch
-void install_mean(Dispatch& dispatch);    // means and mean losses: sum over the global count
-void install_margin(Dispatch& dispatch);  // losses per row: as well
+void install_nll(Dispatch& dispatch);   // negative log likelihood over sharded classes and batch
+void install_mean(Dispatch& dispatch);  // means and mean losses: sum over the global count
+void install_convolution(Dispatch& dispatch);      // channels sharded: devices without any
+void install_margin(Dispatch& dispatch);           // losses per row: as well
 void install_fused_optimizer(Dispatch& dispatch);  // each parameter's tensors where it lies
 void install_batch_norm(Dispatch& dispatch);       // statistics of the global batch
 void install_reduce(Dispatch& dispatch);   // extremes, any, all, products: joined over the devices

@@ -67,9 +67,8 @@ void decide_by_rule(Decision& decision, const Frame& frame) {
   if (!free->outputs.empty() && free->outputs[0] == free->operands[self])
     decision.fresh = free->outputs[0];
   auto placement = propagate(decision.rule, frame.mesh, operands, {.pinned = written[0]});
-  decision.run = placement
-                     ? Decision::Run::local
-                     : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
+  decision.run = placement ? Decision::Run::local
+                           : (frame.info.functional ? Decision::Run::aside : Decision::Run::gather);
   if (placement) decision.placement = *std::move(placement);
 }
 
@@ -104,12 +103,11 @@ c10::IValue local_size(const Decision& decision, const Frame& frame, const SizeA
                        std::int64_t position) {
   if (size.factor >= 0) return local_factor(decision, frame.mesh, size.factor);
   const bool output = size.output >= 0;
-  const Shape global =
-      output ? output_extents(decision.rule, static_cast<std::size_t>(size.output))
-             : frame.tensors[static_cast<std::size_t>(size.operand)].sizes().vec();
-  const Layout& layout =
-      output ? decision.placement.outputs[static_cast<std::size_t>(size.output)]
-             : decision.placement.operands[static_cast<std::size_t>(size.operand)];
+  const Shape global = output ? output_extents(decision.rule, static_cast<std::size_t>(size.output))
+                              : frame.tensors[static_cast<std::size_t>(size.operand)].sizes().vec();
+  const Layout& layout = output
+                             ? decision.placement.outputs[static_cast<std::size_t>(size.output)]
+                             : decision.placement.operands[static_cast<std::size_t>(size.operand)];
   const Shape local = shard_shape(frame.mesh, global, layout, position);
   if (size.dim < 0) return local;
   return local[static_cast<std::size_t>(size.dim)];
@@ -182,7 +180,8 @@ bool has_boolean_index(const Frame& frame) {
 // A random op run on each device by itself would give replicas different numbers: what has no override
 // draws once. (Attention is tagged random for a dropout that its CPU form does not have.)
 bool draws(const OpInfo& info) {
-  return info.random && info.name.rfind("aten::_scaled_dot_product", 0) != 0;
+  return info.random && info.name.rfind("aten::_scaled_dot_product", 0) != 0 &&
+         info.name != "aten::_fused_sdp_choice";
 }
 
 // `reads`: what the rule looked at.
