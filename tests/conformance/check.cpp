@@ -322,8 +322,10 @@ Reference seeded_reference(const Instance& instance, const Mesh& mesh, std::uint
   return reference;
 }
 
-std::vector<std::string> check_call(const Scene& scene, const Placing& placing,
-                                    const Consistent* expected) {
+namespace {
+
+std::vector<std::string> run_and_compare(const Scene& scene, const Placing& placing,
+                                         const Consistent* expected) {
   const Instance& instance = scene.instance;
   const Reference& reference = scene.reference;
   std::vector<std::string> problems;
@@ -365,6 +367,17 @@ std::vector<std::string> check_call(const Scene& scene, const Placing& placing,
   }
   check_gradients(scene, operands, outputs, way >> 8, problems);
   return problems;
+}
+
+}  // namespace
+
+std::vector<std::string> check_call(const Scene& scene, const Placing& placing,
+                                    const Consistent* expected) {
+  try {
+    return run_and_compare(scene, placing, expected);
+  } catch (const std::exception& error) {
+    return {"a result cannot be looked at: " + message_of(error)};
+  }
 }
 
 }  // namespace meshtorch::conformance

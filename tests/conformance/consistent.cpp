@@ -115,7 +115,7 @@ class Consistency {
     for (std::size_t o = 0; o < rule_.outputs.size(); ++o) {
       const bool contracts = dim_with(rule_.outputs[o], f) < 0;
       all &= contracts;
-      some |= contracts && !reduced(o);
+      some |= contracts && !complete(o, f);
     }
     if (!some || all) return false;
     for (std::size_t i = 0; i < operands_.size(); ++i) {
@@ -127,6 +127,12 @@ class Consistency {
 
   bool reduced(std::size_t output) const {
     return output < rule_.reduced.size() && rule_.reduced[output];
+  }
+  // Complete on every device where the factor is sharded and the output has it not.
+  bool complete(std::size_t output, int f) const {
+    if (reduced(output) || output >= rule_.apart.size()) return reduced(output);
+    const std::vector<int>& apart = rule_.apart[output];
+    return std::find(apart.begin(), apart.end(), f) != apart.end();
   }
 
   bool shard(Consistent& result, int axis, int f, const std::vector<Use>& uses) const {
@@ -151,7 +157,7 @@ class Consistency {
         AxisList& axes = result.outputs[o]->dims[static_cast<std::size_t>(dim)];
         if (!axes.empty() && !same_factor(axes, f, uses)) return false;
         axes.push_back(axis);
-      } else if (!reduced(o)) {
+      } else if (!complete(o, f)) {
         result.outputs[o]->unreduced.insert(axis);
       }
     }

@@ -2,9 +2,12 @@
 #include "runner.h"
 
 #include <ostream>
+#include <sstream>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/runtime.h>
+
+#include "derived.h"
 
 namespace meshtorch::conformance {
 
@@ -21,6 +24,16 @@ Tally& Tally::operator+=(const Tally& other) {
   return *this;
 }
 
+std::string Tally::to_string() const { return text(passed, " ", failed, " ", threw, " ", derived); }
+
+Tally Tally::parse(const std::string& text) {
+  Tally tally;
+  std::istringstream in(text);
+  in >> tally.passed >> tally.failed >> tally.threw >> tally.derived;
+  if (!in) fail({"conformance", "", "\"" + text + "\" is no tally", ""});
+  return tally;
+}
+
 Runner::Runner(std::ostream& out, RunOptions options) : out_(out), options_(options) {
   const Runtime& runtime = Runtime::current();
   meshes_ = {runtime.make_mesh({{"x", 2}}), runtime.make_mesh({{"x", 3}}),
@@ -30,8 +43,9 @@ Runner::Runner(std::ostream& out, RunOptions options) : out_(out), options_(opti
 Tally Runner::run(const Case& of) {
   tally_ = {};
   for (const Mesh& mesh : meshes_) {
+    if (options_.quick && mesh.rank() > 1) continue;
     for (const Regime& regime : regimes(of, mesh)) {
-      if (options_.only_even && regime.name != "even") continue;
+      if (options_.quick && regime.name != "even" && regime.name != "uneven") continue;
       try {
         run_scene(of, regime, mesh);
       } catch (const std::exception& error) {
@@ -66,12 +80,24 @@ void Runner::run_scene(const Case& of, const Regime& regime, const Mesh& mesh) {
   }
   std::vector<Placing> always;
   for (const Consistent& placed : own) always.push_back(placed.placing);
-  for (const Placing& placing : placings(reference.values, mesh, always, options_.limit, seed)) {
+  const std::vector<Placing> chosen =
+      placings(reference.values, mesh, always, options_.limit, seed);
+  for (const Placing& placing : chosen) {
     const Consistent* expected = nullptr;
     for (const Consistent& placed : own) {
       if (placed.placing == placing && !regime.name.starts_with("zero")) expected = &placed;
     }
     count(scene, "", placing, check_call(scene, placing, expected));
+  }
+  if (options_.derived && of.compare == Compare::values) run_derived(scene, chosen);
+}
+
+// Every fourth placing, each form beginning with another.
+void Runner::run_derived(const Scene& scene, const std::vector<Placing>& placings) {
+  std::size_t first = scene.seed;
+  for (const DerivedOp& op : derived_ops(scene.instance.of().handle)) {
+    for (std::size_t p = first++ % 4; p < placings.size(); p += 4)
+      count(scene, op.name(), placings[p], check_derived(scene, op, placings[p]));
   }
 }
 

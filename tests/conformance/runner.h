@@ -20,16 +20,18 @@ namespace meshtorch::conformance {
 struct RunOptions {
   std::size_t limit = 24;  // placings of one call on one mesh beyond those that always run
   std::size_t shown = 3;   // failures of one case that are printed; the others are counted
-  bool only_even = false;  // one regime only
-  bool verbose = false;
+  bool quick = false;      // one-dimensional meshes, sizes even and uneven
+  bool derived = true;     // in-place, out= and list forms, too
 };
 
 struct Tally {
   std::int64_t passed = 0;
   std::int64_t failed = 0;
   std::int64_t threw = 0;    // of those passed: plain libtorch throws, and so does the sharded call
-  std::int64_t derived = 0;  // of those passed: in-place and out= forms
+  std::int64_t derived = 0;  // of those passed: in-place, out= and list forms
   Tally& operator+=(const Tally& other);
+  std::string to_string() const;  // "12 0 3 4", what parse reads
+  static Tally parse(const std::string& text);
 };
 
 // What plain libtorch gives.
@@ -62,6 +64,7 @@ class Runner {
 
  private:
   void run_scene(const Case& of, const Regime& regime, const Mesh& mesh);
+  void run_derived(const Scene& scene, const std::vector<Placing>& placings);
   void report(const Scene& scene, const std::string& what, const Placing& placing,
               const std::vector<std::string>& problems);
   void count(const Scene& scene, const std::string& what, const Placing& placing,
