@@ -15,7 +15,8 @@ namespace meshtorch {
 namespace {
 
 bool same_elements(const at::Tensor& a, const at::Tensor& b) {
-  if (a.const_data_ptr() != b.const_data_ptr() || a.dtype() != b.dtype() || a.sizes() != b.sizes())
+  if (a.numel() == 0 || a.const_data_ptr() != b.const_data_ptr() || a.dtype() != b.dtype() ||
+      a.sizes() != b.sizes())
     return false;
   for (std::int64_t dim = 0; dim < a.dim(); ++dim) {
     if (a.size(dim) > 1 && a.stride(dim) != b.stride(dim)) return false;

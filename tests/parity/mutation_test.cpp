@@ -297,8 +297,8 @@ void run(const std::vector<MeshAxis>& axes, bool differentiable, int programs) {
 
 class Mutation : public testing::TestWithParam<std::vector<MeshAxis>> {};
 
-TEST_P(Mutation, Values) { run(GetParam(), false, 300); }
-TEST_P(Mutation, Gradients) { run(GetParam(), true, 300); }
+TEST_P(Mutation, Values) { run(GetParam(), false, 200); }
+TEST_P(Mutation, Gradients) { run(GetParam(), true, 120); }
 
 INSTANTIATE_TEST_SUITE_P(Meshes, Mutation,
                          testing::Values(std::vector<MeshAxis>{{"dp", 1}},
