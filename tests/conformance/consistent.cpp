@@ -96,6 +96,8 @@ class Consistency {
   bool usable(int f) const {
     const Factor& factor = rule_.factors[static_cast<std::size_t>(f)];
     if (factor.whole || factor.size == 0) return false;
+    // An output apart from it is made on every device: each needs a part.
+    if (apart_of_some(f) && factor.size % mesh_.size() != 0) return false;
     bool found = false;
     for (const auto& operand : rule_.operands) {
       if (!operand) continue;
@@ -106,6 +108,12 @@ class Consistency {
       if (!leads(rule_, output, f)) return false;
     }
     return found && !summand_is_torn(f);
+  }
+
+  bool apart_of_some(int f) const {
+    return std::any_of(rule_.apart.begin(), rule_.apart.end(), [&](const auto& apart) {
+      return std::find(apart.begin(), apart.end(), f) != apart.end();
+    });
   }
 
   // A joint operand without the factor would count once in one output and often in another.
