@@ -265,6 +265,13 @@ const std::map<std::string, ShapeFunction>& shape_functions() {
       {"_pdist_forward", pair_distances},
       {"_pdist_backward", like("self")},
       {"histc", [](const Named& call) { return counted(call, {call.integer("bins")}); }},
+      {"_histogramdd_bin_edges",
+       [](const Named& call) {
+         Results edges;
+         for (const std::int64_t bins : call.integers("bins"))
+           edges.push_back(sized(call.tensor("self"), {bins + 1}));
+         return edges;
+       }},
       {"_histogramdd_from_bin_cts",
        [](const Named& call) { return counted(call, call.integers("bins")); }},
       {"_histogramdd_from_bin_tensors", counted_between},
@@ -304,6 +311,11 @@ class ByName final : public c10::OperatorKernel {
     const std::size_t count = info_->arguments.size();
     Results results = function_(Named(*info_, stack->data() + stack->size() - count));
     stack->erase(stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+    const auto& returns = op.schema().returns();
+    if (returns.size() == 1 && returns[0].type()->kind() == c10::TypeKind::ListType) {
+      stack->emplace_back(std::move(results));
+      return;
+    }
     for (Tensor& result : results) stack->emplace_back(std::move(result));
   }
 

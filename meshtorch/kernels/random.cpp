@@ -83,6 +83,16 @@ void finish(Frame& frame, torch::jit::Stack& stack, at::Tensor result) {
 
 at::Tensor like(const Frame& frame) { return at::empty_like(frame.tensors[0]); }
 
+// The functional form of an op that draws in place, with the same arguments.
+Dispatch::Override draw_into_fresh(const std::string& in_place, const std::string& overload) {
+  const auto op =
+      c10::Dispatcher::singleton().findSchemaOrThrow(in_place.c_str(), overload.c_str());
+  return [op](Frame& frame, torch::jit::Stack& stack) {
+    stack[stack.size() - frame.info.arguments.size()] = like(frame);
+    op.callBoxed(stack);
+  };
+}
+
 void install_in_place(Dispatch& dispatch) {
   dispatch.add_override("aten::uniform_", [](Frame& frame, torch::jit::Stack& stack) {
     const double from = number(frame, 1), to = number(frame, 2);
@@ -135,6 +145,16 @@ void install_functional(Dispatch& dispatch) {
   dispatch.add_override("aten::bernoulli.p", [](Frame& frame, torch::jit::Stack& stack) {
     finish(frame, stack, like(frame).bernoulli_(number(frame, 1)));
   });
+  for (const auto& [name, overload] : {std::pair{"uniform", ""},
+                                       {"exponential", ""},
+                                       {"random", ""},
+                                       {"random", "from"},
+                                       {"random", "to"},
+                                       {"bernoulli", "Tensor"}}) {
+    dispatch.add_override(c10::toString(c10::OperatorName(std::string("aten::") + name, overload)),
+                          draw_into_fresh(std::string("aten::") + name + "_", overload));
+  }
+  dispatch.add_override("aten::normal_functional", draw_into_fresh("aten::normal_", ""));
   auto typed_like = [](const Frame& frame) {
     const c10::IValue& dtype = frame.arguments[frame.info.argument("dtype")];
     at::TensorOptions options = frame.tensors[0].options();

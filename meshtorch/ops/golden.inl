@@ -470,7 +470,6 @@ aten::searchsorted.Scalar(sorted_sequence=<9>, self=none, sorter=?) => *,?->
 aten::bucketize.Scalar(self=none, boundaries=<9>) => *->
 aten::isin.Tensor_Tensor(elements=<8,4>, test_elements=<3,2>) => ab,**->ab
 aten::isin.Tensor_Scalar(<8,4>) => ab->ab
-aten::isin.Scalar_Tensor(element=none, test_elements=<3,2>) => **->
 aten::bincount(self=<8>, weights=?, minlength=4) => *,?->*
 aten::bincount(self=<8>, weights=<8>, minlength=4) => *,*->*
 aten::histc(self=<8,4>) => **->*

@@ -66,8 +66,6 @@ OpRule isin(const OpCall& call) {
   return rule_for(call, "...," + whole(call, "test_elements") + "->...");
 }
 
-OpRule isin_scalar(const OpCall& call) { return all_whole(call, {0}); }
-
 OpRule masked_scatter(const OpCall& call) {
   return all_whole(call, {std::max(shape_of(call, "self").size(), shape_of(call, "mask").size())},
                    "; joint(0,2)");
@@ -99,7 +97,6 @@ void add_search(Family& family) {
   family.add("*->", {"bucketize.Scalar"});
   family.add("...,**->...", isin, {"isin.Tensor_Tensor"});
   family.add("...->...", {"isin.Tensor_Scalar"});
-  family.add("**->", isin_scalar, {"isin.Scalar_Tensor"});
   family.add("*,*->*", one_row, {"bincount"});
   family.add("**->*", one_row, {"histc"});
   family.add("**,**->*,*", two_rows, {"histogram.bin_ct"});
