@@ -338,7 +338,7 @@ aten::addmm(self=<>, mat1=<8,4>, mat2=<4,6>) => ,ab,bc->ac; joint(0) each(1,2)
 aten::baddbmm(self=<8,1,5>, batch1=<8,4,6>, batch2=<8,6,5>) => a1b,acd,adb->acb; joint(0) each(1,2)
 aten::addbmm(self=<4,5>, batch1=<8,4,6>, batch2=<8,6,5>) => ab,cad,cdb->ab; joint(0) each(1,2)
 aten::addmv(self=<8>, mat=<8,4>, vec=<4>) => a,ab,b->a; joint(0) each(1,2)
-aten::addmv(self=<>, mat=<8,4>, vec=<4>) => ,*a,a->*; joint(0) each(1,2)
+aten::addmv(self=<>, mat=<8,4>, vec=<4>) => ,**,*->*; joint(0) each(1,2)
 aten::addr(self=<8,4>, vec1=<8>, vec2=<4>) => ab,a,b->ab; joint(0) each(1,2)
 aten::_addmm_activation(self=<6>, mat1=<8,4>, mat2=<4,6>) => a,b*,*a->ba
 aten::matmul(self=<8,4,6>, other=<6,5>) => abc,cd->abd; each

@@ -19,9 +19,9 @@ RuleFunction plus_product(const char* product, const char* out,
   };
 }
 
-// libtorch gives a scalar where a number is added to a product without rows, as a device may have it.
+// libtorch gives a scalar where a number is added to an empty product, as a device may have it.
 OpRule addmv(const OpCall& call) {
-  if (shape_of(call, "self").empty()) return rule_for(call, ",*k,k->*; joint(0) each(1,2)");
+  if (shape_of(call, "self").empty()) return rule_for(call, ",**,*->*; joint(0) each(1,2)");
   return plus_product("ik,k", "i")(call);
 }
 

@@ -54,6 +54,21 @@ std::vector<int> written_operands(const Frame& frame) {
   return found;
 }
 
+// libtorch refuses to broadcast what is written in place, but a shard of it may happen to fit.
+void check_fits(const OpRule& rule, const Frame& frame, const at::Tensor& destination) {
+  if (!frame.info.functional || frame.info.kind == OpKind::out || rule.outputs.empty()) return;
+  const Shape result = output_extents(rule, 0);
+  bool fits = result.size() == static_cast<std::size_t>(destination.dim());
+  for (std::size_t d = 0; fits && d < result.size(); ++d)
+    fits = result[d] < 0 || result[d] == destination.size(static_cast<std::int64_t>(d));
+  if (fits) return;
+  fail({.op = frame.info.name,
+        .where = "self",
+        .what = text("has shape (", join(destination.sizes().vec()), "), the result (",
+                     join(result), ")"),
+        .remedy = "use the form that returns a new tensor"});
+}
+
 void decide_by_rule(Decision& decision, const Frame& frame) {
   const auto operands = operands_of(frame);
   const std::vector<int> written = written_operands(frame);
@@ -63,6 +78,7 @@ void decide_by_rule(Decision& decision, const Frame& frame) {
     return;
   }
   const auto self = static_cast<std::size_t>(written[0]);
+  check_fits(decision.rule, frame, frame.tensors[self]);
   const auto free = propagate(decision.rule, frame.mesh, operands);
   if (!free->outputs.empty() && free->outputs[0] == free->operands[self])
     decision.fresh = free->outputs[0];

@@ -44,7 +44,7 @@ bool keeps_composite(const c10::OperatorName& name) {
 bool replaces_composite(const c10::OperatorName& name) {
   static const std::set<std::string> names{"aten::matmul", "aten::mish_backward",
                                            "aten::silu_backward"};
-  return names.count(name.name) > 0 && name.overload_name.empty();
+  return names.count(name.name) > 0 && (name.overload_name.empty() || name.overload_name == "out");
 }
 
 }  // namespace

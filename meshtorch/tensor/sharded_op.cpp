@@ -243,6 +243,8 @@ void ShardedOp::run_aside(Frame& frame, torch::jit::Stack& stack) {
   for_written(frame, [&](std::size_t operand) {
     const at::Tensor value = call[next++].toTensor();
     check_cast(value, frame.tensors[operand]);
+    TORCH_CHECK(!(value.is_floating_point() && frame.tensors[operand].is_complex()), "In-place ",
+                info_->name.substr(6), " is not supported for complex tensors.");  // abs_
     assign(frame, operand, value);
     written(*frame.views[operand]);
     originals.push_back(frame.tensors[operand]);
