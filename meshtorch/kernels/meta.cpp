@@ -164,6 +164,7 @@ bool lacks_shape_function(const std::string& name, const std::string& overload) 
 void install_meta(Dispatch& dispatch) {
   add_shapes_by_hand(dispatch.meta_library());
   add_shapes_by_name(dispatch.meta_library());
+  add_shapes_by_running(dispatch.meta_library());
   add_by_rule(dispatch);
 }
 

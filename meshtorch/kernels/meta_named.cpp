@@ -101,6 +101,16 @@ Results columns_of_image(const Named& call) {
   return {sized(call.tensor("self"), sizes)};
 }
 
+// The reduced dim has as many elements as there are segments; the dims before it are the lengths'.
+Results segments(const Named& call) {
+  const Sizes data = call.sizes("data");
+  const bool offsets = call.value("lengths").isNone();
+  Sizes sizes = call.sizes(offsets ? "offsets" : "lengths");
+  if (offsets) --sizes.back();
+  sizes.insert(sizes.end(), data.begin() + static_cast<std::ptrdiff_t>(sizes.size()), data.end());
+  return {sized(call.tensor("data"), sizes)};
+}
+
 Results unpooled(const Named& call) {
   Sizes sizes = call.sizes("self");
   const Sizes output = call.integers("output_size");
@@ -296,6 +306,10 @@ const std::map<std::string, ShapeFunction>& shape_functions() {
          return Results{sized(call.tensor("grad_output"), call.integers("sizes"))};
        }},
       {"multilabel_margin_loss_forward", multilabel},
+      {"randint_like.Tensor", like("self")},
+      {"randint_like.Tensor_generator", like("self")},
+      {"segment_reduce", segments},
+      {"_segment_reduce_backward", like("data")},
       {"_ctc_loss_backward", like("log_probs")},
       {"_ctc_loss_backward.Tensor", like("log_probs")},
   };

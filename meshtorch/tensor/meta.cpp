@@ -110,6 +110,13 @@ std::size_t ShardedOp::same_call(const Decision& decision, const std::vector<Sha
 
 void ShardedOp::call(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta) const {
   if (!meta) return op.callBoxed(&local);
+  // libtorch's own shape functions of these refuse an empty index, which a device may have.
+  if ((info_->base == "aten::index_add" || info_->base == "aten::index_reduce") &&
+      local[2].toTensor().numel() == 0) {
+    const at::Tensor self = local[0].toTensor();
+    local = {info_->writes ? self : at::empty_like(self)};
+    return;
+  }
   try {
     op.callBoxed(&local);
   } catch (const c10::NotImplementedError&) {
