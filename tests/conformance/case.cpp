@@ -16,7 +16,7 @@ namespace {
 const std::set<std::string> kKinds{"real",       "positive",    "unit",     "distinct", "nonzero",
                                    "float",      "half",        "bfloat16", "int",      "count",
                                    "index",      "permutation", "bool",     "complex",  "spd",
-                                   "triangular", "pivots",      "int32"};
+                                   "triangular", "pivots",      "int32",    "extreme"};
 
 class Parser {
  public:

@@ -22,10 +22,17 @@ struct DerivedOp {
 // the list forms those whose tensors are lists where the op's are tensors.
 std::vector<DerivedOp> derived_ops(const c10::OperatorHandle& op);
 
-// What is wrong with the derived op from this placing. In place the written operand must end up with
-// the value that it has in plain libtorch, in the layout that it had. Where libtorch refuses (the result
-// is larger than the operand, another dtype) this must, too.
-std::vector<std::string> check_derived(const Scene& scene, const DerivedOp& op,
-                                       const Placing& placing);
+// The op's results and its out= tensors go together one by one. (Lists of lists do not.)
+bool can_run(const DerivedOp& op, const Reference& reference);
+
+struct Verdict {
+  std::vector<std::string> problems;
+  bool refused = false;  // by plain libtorch
+};
+
+// The derived op from this placing. In place the written operand must end up with the value that it has in
+// plain libtorch, in the layout that it had. Where libtorch refuses (the result is larger than the
+// operand, another dtype) this must, too.
+Verdict check_derived(const Scene& scene, const DerivedOp& op, const Placing& placing);
 
 }  // namespace meshtorch::conformance

@@ -45,8 +45,8 @@ bool same_values(const at::Tensor& a, const at::Tensor& b) {
   return difference(a, b, std::max(tolerance_of(a.scalar_type()), 1e-9)).empty();
 }
 
-// One output from its halves.
-std::string way(const at::Tensor& whole, const at::Tensor& first, const at::Tensor& second) {
+// One output from its halves; throws where the type has no sum or no order.
+std::string way_of(const at::Tensor& whole, const at::Tensor& first, const at::Tensor& second) {
   if (!whole.defined()) return first.defined() || second.defined() ? "" : "same";
   if (!first.defined() || !second.defined() || first.dim() != whole.dim() ||
       first.sizes() != second.sizes())
@@ -69,14 +69,29 @@ std::string way(const at::Tensor& whole, const at::Tensor& first, const at::Tens
   return same_values(at::minimum(first, second), whole) ? "min" : "";
 }
 
-// The letter leads a dim, "a" of "a*b", or does not stand in it.
+std::string way(const at::Tensor& whole, const at::Tensor& first, const at::Tensor& second) {
+  try {
+    return way_of(whole, first, second);
+  } catch (const c10::Error&) {
+    return "";
+  }
+}
+
+bool has(const Expression& expression, char letter) {
+  const auto letters = expression.letters();
+  return std::find(letters.begin(), letters.end(), letter) != letters.end();
+}
+
+// The letter leads a dim, "a" of "a*b", or does not stand in it. Indices below it do not fit a half:
+// some kernels of libtorch read out of bounds then.
 bool sliceable(const Instance& instance, char letter) {
   bool found = false;
   for (std::size_t i = 0; i < instance.operands(); ++i) {
     if (instance.operand(i) == nullptr) continue;
+    const auto& parameter = instance.operand(i)->parameter;
+    if (parameter && has(*parameter, letter)) return false;
     for (const Expression& dim : instance.operand(i)->dims) {
-      const auto letters = dim.letters();
-      if (std::find(letters.begin(), letters.end(), letter) == letters.end()) continue;
+      if (!has(dim, letter)) continue;
       const auto atoms = dim.product();
       if (atoms[0] != std::string(1, letter) ||
           std::count(atoms.begin(), atoms.end(), atoms[0]) > 1)

@@ -5,6 +5,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
@@ -216,6 +218,13 @@ Tensors Instance::values(std::uint64_t seed) const {
               .view(sizes);
     } else if (kind == "float" || kind == "half" || kind == "bfloat16") {
       x = normal().to(kind == "float" ? at::kFloat : kind == "half" ? at::kHalf : at::kBFloat16);
+    } else if (kind == "extreme") {
+      const double infinity = std::numeric_limits<double>::infinity();
+      const at::Tensor choice = integers(0, 6);
+      x = rounded(normal());
+      x.masked_fill_(choice.eq(0), infinity);
+      x.masked_fill_(choice.eq(1), -infinity);
+      x.masked_fill_(choice.eq(2), std::nan(""));
     } else if (kind == "int") {
       x = integers(-9, 10);
     } else if (kind == "count") {

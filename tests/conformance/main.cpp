@@ -94,9 +94,9 @@ Tally run_table(const std::vector<Case>& cases, bool verbose) {
               << " failed, " << took.count() << " s\n"
               << std::flush;
   }
-  std::cout << cases.size() << " cases; of the calls " << total.threw
-            << " that plain libtorch refuses, too, and " << total.derived
-            << " of in-place, out= and list forms\n";
+  std::cout << cases.size() << " cases; " << total.derived
+            << " of the calls are in-place, out= and list forms, " << total.threw
+            << " plain libtorch refuses, too\n";
   return total;
 }
 
@@ -161,6 +161,7 @@ int main(int argc, char** argv) {
   app.add_option("--family", options.families, "only these case files (view, reduce)");
   app.add_option("--line", options.line, "only this line (view.txt:12)");
   app.add_option("--shard", options.shard, "every n-th case, i/n");
+  app.add_option("--page", options.page, "the page of --write and --check");
   app.add_flag("--write", options.write, "write docs/coverage.md");
   app.add_flag("--check", options.check,
                "every rule has a case and docs/coverage.md is up to date");

@@ -43,7 +43,11 @@ Counts count(const OpRegistry& registry) {
 }  // namespace
 
 std::vector<std::string> ops_without_case(const std::vector<Case>& cases) {
-  std::set<std::string> covered;
+  // What no line can call, and where it is proven instead.
+  std::set<std::string> covered{
+      "aten::linear_backward",            // plain libtorch has none on a CPU: kernels/linear_test.cpp
+      "aten::mkldnn_rnn_layer_backward",  // takes bytes of its forward: parity of LSTM modules
+  };
   for (const Case& each : cases) covered.insert(each.base());
   std::vector<std::string> missing;
   for (const OpEntry& entry : Runtime::current().rules().entries()) {

@@ -87,7 +87,7 @@ void Runner::run_scene(const Case& of, const Regime& regime, const Mesh& mesh) {
     for (const Consistent& placed : own) {
       if (placed.placing == placing && !regime.name.starts_with("zero")) expected = &placed;
     }
-    count(scene, "", placing, check_call(scene, placing, expected));
+    count(scene, "", placing, check_call(scene, placing, expected), !reference.thrown.empty());
   }
   if (options_.derived && of.compare == Compare::values) run_derived(scene, chosen);
 }
@@ -96,16 +96,19 @@ void Runner::run_scene(const Case& of, const Regime& regime, const Mesh& mesh) {
 void Runner::run_derived(const Scene& scene, const std::vector<Placing>& placings) {
   std::size_t first = scene.seed;
   for (const DerivedOp& op : derived_ops(scene.instance.of().handle)) {
-    for (std::size_t p = first++ % 4; p < placings.size(); p += 4)
-      count(scene, op.name(), placings[p], check_derived(scene, op, placings[p]));
+    if (!can_run(op, scene.reference)) continue;
+    for (std::size_t p = first++ % 4; p < placings.size(); p += 4) {
+      const Verdict verdict = check_derived(scene, op, placings[p]);
+      count(scene, op.name(), placings[p], verdict.problems, verdict.refused);
+    }
   }
 }
 
 void Runner::count(const Scene& scene, const std::string& what, const Placing& placing,
-                   const std::vector<std::string>& problems) {
+                   const std::vector<std::string>& problems, bool refused) {
   if (problems.empty()) {
     ++tally_.passed;
-    tally_.threw += !scene.reference.thrown.empty();
+    tally_.threw += refused;
     tally_.derived += !what.empty();
     return;
   }

@@ -68,7 +68,7 @@ class Runner {
   void report(const Scene& scene, const std::string& what, const Placing& placing,
               const std::vector<std::string>& problems);
   void count(const Scene& scene, const std::string& what, const Placing& placing,
-             const std::vector<std::string>& problems);
+             const std::vector<std::string>& problems, bool refused);
 
   std::ostream& out_;
   RunOptions options_;

@@ -7,7 +7,8 @@
 //   an output's sharded dim is claimed to be whole
 //   a contraction is claimed to be complete          where the halves' results differ
 //
-// A change that plain libtorch shows to be right (discovery.h) is equivalent and not tried.
+// A change that plain libtorch shows to be right (discovery.h), and one that never leads to another layout
+// because its way is never the cheapest, is equivalent and not tried.
 #pragma once
 
 #include <iosfwd>
@@ -24,7 +25,7 @@ struct SabotageTally {
   std::int64_t survived = 0;
 };
 
-// One case of every `every`-th op. Each survivor is printed.
+// Of every `every`-th op. Each survivor, detected by no case of its op, is printed.
 SabotageTally run_sabotage(const std::vector<Case>& cases, std::size_t every, bool verbose,
                            std::ostream& out);
 
