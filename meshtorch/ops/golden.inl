@@ -511,10 +511,10 @@ aten::take(self=<8,4>, index=<2,3>) => **,ab->ab; each(0)
 aten::put(self=<8,4>, index=<3>, source=<3>, accumulate=false) => **,*,*->**
 aten::put(self=<8,4>, index=<3>, source=<3>, accumulate=true) => **,*,*->**; joint(0,2)
 aten::embedding_renorm(self=<50,6>, indices=<8,4>, max_norm=none, norm_type=none) => **,**->**
-aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*/a; each(0) reduced(1,2,3)
-aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=<20>) => *a,*,*,*->*a,*/a,*/a,*/a; each(0) reduced(1,2,3)
+aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*/a; each(0,3) reduced(1,2,3)
+aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=<20>) => *a,*,*,*->*a,*/a,*/a,*/a; each(0,3) reduced(1,2,3)
 aten::_embedding_bag(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=2, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*a; reduced(1,2)
-aten::_embedding_bag_forward_only(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=1, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*/a; each(0) reduced(1,2,3)
+aten::_embedding_bag_forward_only(weight=<50,6>, indices=<20>, offsets=<8>, scale_grad_by_freq=false, mode=1, sparse=false, per_sample_weights=?) => *a,*,*,?->*a,*/a,*/a,*/a; each(0,3) reduced(1,2,3)
 aten::_embedding_bag_backward(grad=<8,6>, indices=<20>, offsets=<8>, offset2bag=<20>, bag_size=<8>, maximum_indices=<8>, num_weights=50, scale_grad_by_freq=false, mode=0, sparse=false, per_sample_weights=?) => *a,*,*,*,*,*,?->*a; each(0)
 aten::_embedding_bag_dense_backward(grad=<8,6>, indices=<20>, offset2bag=<20>, bag_size=<8>, maximum_indices=<8,6>, num_weights=50, scale_grad_by_freq=false, mode=2, per_sample_weights=?) => *a,*,*,*,*a,?->*a; each(0)
 aten::_embedding_bag_per_sample_weights_backward(grad=<8,6>, weight=<50,6>, indices=<20>, offsets=<8>, offset2bag=<20>, mode=0) => *a,*a,*,*,*->*; each(0,1)

@@ -212,7 +212,7 @@ OpRule bags(const OpCall& call) {
   const bool maximum = call.integer("mode") == kMaximum;
   return rule_for(call, "*k," + stars(call, "indices") + "," + stars(call, "offsets") +
                             ",*->*k,*/k,*/k," +
-                            (maximum ? "*k; reduced(1,2)" : "*/k; each(0) reduced(1,2,3)"));
+                            (maximum ? "*k; reduced(1,2)" : "*/k; each(0,3) reduced(1,2,3)"));
 }
 
 std::string bag_gradient(const OpCall& call, bool offsets) {

@@ -16,7 +16,7 @@
 namespace meshtorch::conformance {
 namespace {
 
-constexpr std::uint64_t kSeeds[] = {1, 2};
+constexpr std::uint64_t kSeeds[] = {1, 2, 3};
 
 Sizes sizes_of(const Case& of) {
   Sizes sizes;
@@ -131,16 +131,18 @@ std::vector<std::string> ways(const Case& of, const Sizes& sizes, char letter, s
 
 bool sums(const at::Tensor& x) { return x.defined() && (x.is_floating_point() || x.is_complex()); }
 
-// f(x1 + x2) = f(x1) + f(x2), where operand `i` and those in `joint` are split and others are fixed.
-bool is_linear(const Instance& instance, std::size_t i, const std::vector<bool>& joint) {
+// f(x1 + x2) = f(x1) + f(x2), where operand `i` and the rule's joint ones are split and others are fixed.
+// Outputs that the rule calls complete do not depend on them at all.
+bool is_linear(const Instance& instance, std::size_t i, const OpRule* rule) {
+  const auto marked = [](const std::vector<bool>& marks, std::size_t k) {
+    return k < marks.size() && marks[k];
+  };
   for (const std::uint64_t seed : kSeeds) {
     const Tensors values = instance.values(seed);
     const Tensors summands = instance.values(seed + 100);
-    if (!sums(values[i])) return false;
     std::vector<Tensors> parts(2, values);
     for (std::size_t k = 0; k < values.size(); ++k) {
-      if (k != i && !(k < joint.size() && joint[k])) continue;
-      if (!values[k].defined()) continue;
+      if (!values[k].defined() || !(k == i || (rule && marked(rule->joint, k)))) continue;
       if (!sums(values[k])) return false;
       parts[0][k] = summands[k];
       parts[1][k] = values[k] - summands[k];
@@ -150,11 +152,15 @@ bool is_linear(const Instance& instance, std::size_t i, const std::vector<bool>&
     if (!all || !first || !second || first->size() != all->size() || second->size() != all->size())
       return false;
     for (std::size_t o = 0; o < all->size(); ++o) {
+      const at::Tensor& whole = (*all)[o];
       const at::Tensor& a = (*first)[o];
       const at::Tensor& b = (*second)[o];
-      if (!(*all)[o].defined()) continue;
-      if (!sums((*all)[o]) || a.sizes() != b.sizes() || !same_values(a + b, (*all)[o]))
+      if (!whole.defined()) continue;
+      if (rule && marked(rule->reduced, o)) {
+        if (!same_values(a, whole) || !same_values(b, whole)) return false;
+      } else if (!sums(whole) || a.sizes() != b.sizes() || !same_values(a + b, whole)) {
         return false;
+      }
     }
   }
   return true;
@@ -199,12 +205,14 @@ Discovery discover(const Case& of, const OpRule* rule) {
   for (const char letter : of.letters) {
     if (!sliceable(instance, letter)) continue;
     const auto found = ways(of, discovery.sizes, letter, kSeeds[0]);
-    if (!found.empty() && found == ways(of, discovery.sizes, letter, kSeeds[1]))
+    if (!found.empty() &&
+        std::all_of(std::begin(kSeeds), std::end(kSeeds), [&](std::uint64_t seed) {
+          return ways(of, discovery.sizes, letter, seed) == found;
+        }))
       discovery.local[letter] = found;
   }
   for (std::size_t i = 0; i < instance.operands(); ++i)
-    discovery.linear.push_back(instance.operand(i) != nullptr &&
-                               is_linear(instance, i, rule ? rule->joint : std::vector<bool>()));
+    discovery.linear.push_back(instance.operand(i) != nullptr && is_linear(instance, i, rule));
   return discovery;
 }
 

@@ -45,7 +45,7 @@ Counts count(const OpRegistry& registry) {
 std::vector<std::string> ops_without_case(const std::vector<Case>& cases) {
   // What no line can call, and where it is proven instead.
   std::set<std::string> covered{
-      "aten::linear_backward",            // plain libtorch has none on a CPU: kernels/linear_test.cpp
+      "aten::linear_backward",  // plain libtorch has none on a CPU: kernels/linear_test.cpp
       "aten::mkldnn_rnn_layer_backward",  // takes bytes of its forward: parity of LSTM modules
   };
   for (const Case& each : cases) covered.insert(each.base());

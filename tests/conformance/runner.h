@@ -20,7 +20,7 @@ namespace meshtorch::conformance {
 struct RunOptions {
   std::size_t limit = 24;  // placings of one call on one mesh beyond those that always run
   std::size_t shown = 3;   // failures of one case that are printed; the others are counted
-  bool quick = false;      // one-dimensional meshes, sizes even and uneven
+  bool quick = false;      // one-dimensional meshes, no zero sizes
   bool derived = true;     // in-place, out= and list forms, too
 };
 

@@ -8,7 +8,8 @@
 //   a contraction is claimed to be complete          where the halves' results differ
 //
 // A change that plain libtorch shows to be right (discovery.h), and one that never leads to another layout
-// because its way is never the cheapest, is equivalent and not tried.
+// because its way is never the cheapest, is equivalent and not tried; so is one
+// that the op's own kernel survives, because it sums over the axis itself.
 #pragma once
 
 #include <iosfwd>

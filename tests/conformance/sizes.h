@@ -15,6 +15,7 @@ namespace meshtorch::conformance {
 struct Regime {
   std::string name;  // "even", "uneven", "small", "zero a"
   Sizes sizes;
+  bool zero() const { return name.starts_with("zero"); }
 };
 
 // even     multiples of the number of devices, neighbours differ
