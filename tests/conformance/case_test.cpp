@@ -90,7 +90,7 @@ TEST(Case, ErrorsNameTheLineAndWhatIsWrong) {
   EXPECT_NE(error("mm(self=<a,b, mat2=<b,c>)").find("cannot read \"mat2=<b\""), std::string::npos);
   EXPECT_NE(error("exp(self=<a>:number)").find("a tensor's values cannot be \"number\""),
             std::string::npos);
-  EXPECT_NE(error("exp(self=<a>:index)").find("index(e) and permutation(e) take a size"),
+  EXPECT_NE(error("exp(self=<a>:index)").find("permutation(e) and int32(e) take a size"),
             std::string::npos);
   EXPECT_NE(error("exp(self=<a+>)").find("cannot read \"a+\" at column 3"), std::string::npos);
   EXPECT_NE(error("exp(self=<a>) ; no-zeros").find("\"no-zeros\" is no option"), std::string::npos);
