@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Views of buffers that have no layout of their own, or that nothing but the
-// one who views them sees. They take a layout in which the view is local.
+// Buffers that have no layout of their own, or that nothing but the one who views them sees. They take a
+// layout in which the view is local, or that of what is written into them.
 //
 // CopySlices, libtorch's backward of an in-place op on a view, does
 //
 //   result = grad.new_empty_strided(base's sizes and strides);
-//   result.copy_(grad) piece = view_fn(result);  piece.copy_(f(piece.clone()))
+//   result.copy_(grad);
+//   piece = view_fn(result);
+//   piece.copy_(f(piece.clone()));
 //
-// where view_fn replays the chain of views. The gradient may be laid out so
-// that a view of the chain has to communicate where that of the value had not:
-// then `piece` would be a copy and the write lost.
+// where view_fn replays the chain of views. The gradient may be laid out so that a view of the chain has to
+// communicate where that of the value had not: then `piece` would be a copy and the write lost.
 #include <ATen/ATen.h>
 
 #include <torch/csrc/autograd/function.h>
@@ -95,8 +96,7 @@ void lay_out(const at::Tensor& buffer, const Layout& layout, const OpInfo& info)
   point_at(buffer, layout, std::move(locals), allocation);
 }
 
-// `view` of `buffer` again, now that this has another layout. Whether it is
-// local.
+// `view` of `buffer` again, now that this has another layout. Whether it is local.
 bool replay(const at::Tensor& view, const at::Tensor& buffer) {
   const auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
   if (meta == nullptr || !meta->has_bw_view() || !meta->get_backward_view().has_view_fn())
