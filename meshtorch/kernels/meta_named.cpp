@@ -200,6 +200,13 @@ Results places(const Named& call) {
   return {at::empty_like(self, self.options().dtype(narrow ? at::kInt : at::kLong))};
 }
 
+// Of a number.
+Results place(const Named& call) {
+  const Tensor sequence = call.tensor(call.has("boundaries") ? "boundaries" : "sorted_sequence");
+  const bool narrow = call.value("out_int32").toBool();
+  return {at::empty({}, sequence.options().dtype(narrow ? at::kInt : at::kLong))};
+}
+
 Results pair_distances(const Named& call) {
   const Tensor self = call.tensor("self");
   return {sized(self, {self.size(0) * (self.size(0) - 1) / 2})};
@@ -272,6 +279,8 @@ const std::map<std::string, ShapeFunction>& shape_functions() {
       {"_batch_norm_no_update", [](const Named& call) { return batch_norm(call, false); }},
       {"_batch_norm_with_update_functional", batch_norm_functional},
       {"searchsorted.Tensor", places},
+      {"searchsorted.Scalar", place},
+      {"bucketize.Scalar", place},
       {"_pdist_forward", pair_distances},
       {"_pdist_backward", like("self")},
       {"histc", [](const Named& call) { return counted(call, {call.integer("bins")}); }},

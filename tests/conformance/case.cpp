@@ -13,10 +13,10 @@
 namespace meshtorch::conformance {
 namespace {
 
-const std::set<std::string> kKinds{"real",       "positive",    "unit",     "distinct", "nonzero",
-                                   "float",      "half",        "bfloat16", "int",      "count",
-                                   "index",      "permutation", "bool",     "complex",  "spd",
-                                   "triangular", "pivots",      "int32",    "extreme"};
+const std::set<std::string> kKinds{
+    "real",     "positive",   "unit",   "distinct", "nonzero",     "float",    "half",
+    "bfloat16", "int",        "count",  "index",    "permutation", "bool",     "complex",
+    "spd",      "triangular", "pivots", "int32",    "extreme",     "ascending"};
 
 class Parser {
  public:

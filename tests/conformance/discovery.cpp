@@ -57,11 +57,12 @@ std::string way_of(const at::Tensor& whole, const at::Tensor& first, const at::T
     if (cut >= 0 || 2 * first.size(d) != whole.size(d)) return "";
     cut = d;
   }
+  if (whole.numel() == 0) return "nothing";
   if (cut >= 0) return same_values(at::cat({first, second}, cut), whole) ? text("cat ", cut) : "";
   if (same_values(first, whole) && same_values(second, whole)) return "same";
   if (whole.scalar_type() == at::kBool) {
-    if (same_values(at::logical_or(first, second), whole)) return "max";
-    return same_values(at::logical_and(first, second), whole) ? "min" : "";
+    if (same_values(at::logical_or(first, second), whole)) return "or";
+    return same_values(at::logical_and(first, second), whole) ? "and" : "";
   }
   if (same_values(first + second, whole)) return "sum";
   if (whole.is_complex()) return "";
@@ -132,10 +133,16 @@ std::vector<std::string> ways(const Case& of, const Sizes& sizes, char letter, s
 bool sums(const at::Tensor& x) { return x.defined() && (x.is_floating_point() || x.is_complex()); }
 
 // f(x1 + x2) = f(x1) + f(x2), where operand `i` and the rule's joint ones are split and others are fixed.
-// Outputs that the rule calls complete do not depend on them at all.
+// Outputs that the rule calls complete, or host metadata, do not depend on them at all.
 bool is_linear(const Instance& instance, std::size_t i, const OpRule* rule) {
   const auto marked = [](const std::vector<bool>& marks, std::size_t k) {
     return k < marks.size() && marks[k];
+  };
+  const auto complete = [&](std::size_t o) {
+    if (rule == nullptr) return false;
+    const auto& host = rule->host_outputs;
+    return marked(rule->reduced, o) ||
+           std::find(host.begin(), host.end(), static_cast<int>(o)) != host.end();
   };
   for (const std::uint64_t seed : kSeeds) {
     const Tensors values = instance.values(seed);
@@ -156,7 +163,7 @@ bool is_linear(const Instance& instance, std::size_t i, const OpRule* rule) {
       const at::Tensor& a = (*first)[o];
       const at::Tensor& b = (*second)[o];
       if (!whole.defined()) continue;
-      if (rule && marked(rule->reduced, o)) {
+      if (complete(o)) {
         if (!same_values(a, whole) || !same_values(b, whole)) return false;
       } else if (!sums(whole) || a.sizes() != b.sizes() || !same_values(a + b, whole)) {
         return false;

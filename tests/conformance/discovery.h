@@ -17,8 +17,8 @@
 namespace meshtorch::conformance {
 
 struct Discovery {
-  // For each letter that can be halved: how each output comes together, "cat 1", "sum", "max", "min" or
-  // "same". Letters without an entry have no local answer.
+  // For each letter that can be halved: how each output comes together, "cat 1", "sum", "max", "min",
+  // "or", "and" (of bools), "same" or "nothing" (no elements). Letters without an entry have no local answer.
   std::map<char, std::vector<std::string>> local;
   // Per operand: unreduced values could flow through it (with the operands that the rule calls joint).
   std::vector<bool> linear;

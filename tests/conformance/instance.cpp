@@ -218,6 +218,8 @@ Tensors Instance::values(std::uint64_t seed) const {
               .view(sizes);
     } else if (kind == "float" || kind == "half" || kind == "bfloat16") {
       x = normal().to(kind == "float" ? at::kFloat : kind == "half" ? at::kHalf : at::kBFloat16);
+    } else if (kind == "ascending") {
+      x = rounded(sizes.empty() ? normal() : uniform(0.2, 1).cumsum(-1).sub(1.5));
     } else if (kind == "extreme") {
       const double infinity = std::numeric_limits<double>::infinity();
       const at::Tensor choice = integers(0, 6);

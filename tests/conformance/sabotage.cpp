@@ -41,7 +41,7 @@ class Mutations {
         values_(instance_.values(1)) {}
 
   std::vector<Mutation> all() {
-    if (rule_.outputs.empty()) return {};  // nothing that could be wrong
+    if (instance_.of().handle.schema().returns().empty()) return {};  // nothing can be wrong
     for (std::size_t i = 0; i < rule_.operands.size(); ++i) {
       if (!rule_.operands[i]) continue;
       for (std::size_t d = 0; d < rule_.operands[i]->size(); ++d) free_dim(i, d);
@@ -81,24 +81,33 @@ class Mutations {
     // Where other operands share the loop, cutting this one alone fails by itself: not worth a try.
     if (dims.size() != 1) return;
     const auto local = discovery_.local.find(letter);
-    const std::int64_t size = values_[i].size(static_cast<std::int64_t>(d));
     const std::string name = text(instance_.name(i), " dim ", d);
-    const bool through = local != discovery_.local.end() && all_start_with(local->second, "cat");
-    const bool contracts = local != discovery_.local.end() && all_start_with(local->second, "sum");
-    add(
-        name + " is sharded through", [=](OpRule& rule) { free_factor(rule, i, d, size, true); },
-        through);
-    add(
-        name + " contracts", [=](OpRule& rule) { free_factor(rule, i, d, size, false); },
-        contracts);
+    for (const bool through : {true, false}) {
+      const Edit edit = [=](OpRule& rule) { free_factor(rule, i, d, through); };
+      OpRule changed = rule_;
+      edit(changed);
+      add(name + (through ? " is sharded through" : " contracts"), edit,
+          local != discovery_.local.end() &&
+              agrees(changed, (*changed.operands[i])[d][0], local->second));
+    }
   }
 
-  static bool all_start_with(const std::vector<std::string>& ways, const std::string& start) {
-    return std::all_of(ways.begin(), ways.end(),
-                       [&](const std::string& way) { return way.starts_with(start); });
+  // The rule says of each output what halving the factor's loop shows.
+  static bool agrees(const OpRule& rule, int f, const std::vector<std::string>& ways) {
+    if (ways.size() != rule.outputs.size()) return false;
+    for (std::size_t o = 0; o < ways.size(); ++o) {
+      if (ways[o] == "nothing") continue;
+      std::vector<std::string> right = {"sum", "or"};
+      if ((o < rule.reduced.size() && rule.reduced[o]) || is_host(rule, o)) right = {"same"};
+      for (std::size_t d = 0; d < rule.outputs[o].size(); ++d) {
+        if (rule.outputs[o][d] == DimFactors{f}) right = {text("cat ", d)};
+      }
+      if (std::find(right.begin(), right.end(), ways[o]) == right.end()) return false;
+    }
+    return true;
   }
 
-  static void free_factor(OpRule& rule, std::size_t i, std::size_t d, std::int64_t, bool through) {
+  static void free_factor(OpRule& rule, std::size_t i, std::size_t d, bool through) {
     if (i >= rule.operands.size() || !rule.operands[i] || d >= rule.operands[i]->size()) return;
     DimFactors& dim = (*rule.operands[i])[d];
     if (dim.size() != 1 || !rule.factors[static_cast<std::size_t>(dim[0])].whole) return;
@@ -122,14 +131,15 @@ class Mutations {
     return false;
   }
 
-  bool is_host(std::size_t o) const {
-    return std::find(rule_.host_outputs.begin(), rule_.host_outputs.end(), static_cast<int>(o)) !=
-           rule_.host_outputs.end();
+  static bool is_host(const OpRule& rule, std::size_t o) {
+    return std::find(rule.host_outputs.begin(), rule.host_outputs.end(), static_cast<int>(o)) !=
+           rule.host_outputs.end();
   }
 
   void claim_whole(std::size_t o, std::size_t d) {
     const DimFactors& factors = rule_.outputs[o][d];
-    if (factors.size() != 1 || factor(factors[0]).whole || !in_operands(factors[0]) || is_host(o))
+    if (factors.size() != 1 || factor(factors[0]).whole || !in_operands(factors[0]) ||
+        is_host(rule_, o))
       return;
     add(
         text("output ", o, " dim ", d, " is whole"),
@@ -143,7 +153,7 @@ class Mutations {
 
   // Where some loop's halves add up.
   void claim_complete(std::size_t o) {
-    if ((o < rule_.reduced.size() && rule_.reduced[o]) || is_host(o)) return;
+    if ((o < rule_.reduced.size() && rule_.reduced[o]) || is_host(rule_, o)) return;
     bool sums_up = false;
     for (const auto& [letter, ways] : discovery_.local)
       sums_up |= ways.size() == rule_.outputs.size() && ways[o] == "sum";
