@@ -12,21 +12,12 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tensor/testing.h>
 
 namespace meshtorch {
 namespace {
 
 using testing::HasSubstr;
-
-template <class F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
 
 class Findings : public testing::Test {
  protected:

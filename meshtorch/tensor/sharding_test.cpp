@@ -3,6 +3,7 @@
 // Placing, moving and gathering tensors: every device holds the slice that its coordinates say, the
 // whole comes back exactly, gradients follow, and misuse gets a message in the library's grammar.
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tensor/testing.h>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,16 +16,6 @@ namespace meshtorch {
 namespace {
 
 using testing::HasSubstr;
-
-template <class F>
-std::string message(F&& f) {
-  try {
-    f();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "";
-}
 
 // Every shard is the dense slice of its box, and the boxes of distinct coordinates make up the whole.
 void expect_slices(const at::Tensor& x, const at::Tensor& dense) {
