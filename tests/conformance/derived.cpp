@@ -52,6 +52,12 @@ std::vector<c10::Argument> outs_of(const DerivedOp& op) {
   return outs;
 }
 
+// All results are one argument, a list.
+bool takes_one_list(const DerivedOp& op) {
+  const auto outs = outs_of(op);
+  return outs.size() == 1 && is_tensor_list(outs[0]);
+}
+
 bool is_list(const DerivedOp& op) {
   return op.form == DerivedOp::Form::list || op.form == DerivedOp::Form::list_in_place;
 }
@@ -76,10 +82,7 @@ torch::jit::Stack arguments_of(const Scene& scene, const DerivedOp& op, const Te
 Outcome run(const Scene& scene, const DerivedOp& op, Tensors operands, const Tensors& outs) {
   Outcome outcome{std::move(operands), {}, ""};
   torch::jit::Stack stack = arguments_of(scene, op, outcome.operands);
-  // A list of results is one argument, and is not returned again.
-  const auto arguments = outs_of(op);
-  const bool one_list = arguments.size() == 1 && is_tensor_list(arguments[0]) && !outs.empty();
-  if (one_list) {
+  if (takes_one_list(op)) {
     stack.emplace_back(c10::List<at::Tensor>(outs));
   } else {
     for (const at::Tensor& out : outs) stack.emplace_back(out);
@@ -87,7 +90,6 @@ Outcome run(const Scene& scene, const DerivedOp& op, Tensors operands, const Ten
   const at::NoGradGuard no_gradients;
   try {
     outcome.outputs = call(op.handle, std::move(stack));
-    if (one_list) outcome.outputs = outs;
   } catch (const std::exception& error) {
     outcome.thrown = message_of(error);
   }
@@ -174,8 +176,8 @@ bool can_run(const DerivedOp& op, const Reference& reference) {
   for (const at::Tensor& output : reference.outputs) {
     if (!output.defined()) return false;
   }
+  if (takes_one_list(op)) return !reference.outputs.empty();
   const auto outs = outs_of(op);
-  if (outs.size() == 1 && is_tensor_list(outs[0])) return !reference.outputs.empty();
   return outs.size() == reference.outputs.size() &&
          std::none_of(outs.begin(), outs.end(), is_tensor_list);
 }
