@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/cli/launch.h>
 
+#include <fcntl.h>
 #include <sched.h>
 #include <unistd.h>
 
@@ -55,6 +56,18 @@ void set_threads(const LaunchOptions& options) {
   setenv("OMP_NUM_THREADS", std::to_string(threads).c_str(), options.threads > 0);
 }
 
+// Else a pipe would take their place.
+void open_standard_streams() {
+  while (true) {
+    const int fd = open("/dev/null", O_RDWR);
+    if (fd > STDERR_FILENO) {
+      close(fd);
+      return;
+    }
+    if (fd < 0) return;
+  }
+}
+
 }  // namespace
 
 std::vector<std::string> split_program(std::vector<std::string>& arguments) {
@@ -68,6 +81,7 @@ std::vector<std::string> split_program(std::vector<std::string>& arguments) {
 int threads_of_process(int cores, int processes) { return std::max(1, cores / processes); }
 
 int launch(const LaunchOptions& options) {
+  open_standard_streams();
   check(options);
   const Mpiexec mpiexec = find_mpiexec(options.mpiexec, MESHTORCH_MPIEXEC);
   set_threads(options);

@@ -24,7 +24,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kPatience = std::chrono::seconds(3);  // with an mpirun that should have ended
+constexpr auto kPatience = std::chrono::milliseconds(1200);  // more than a helper's grace
 
 struct Stream {
   Fd fd;
@@ -98,8 +98,8 @@ class Job {
     const bool open = got > 0;
     const auto lines =
         open ? stream.tagger.feed({bytes, std::size_t(got)}) : stream.tagger.finish();
-    // Once the job is being ended, mpirun only laments that it is.
-    if (!stream.of_a_rank && ending_) return open;
+    // When the reason is known, mpirun only laments that the job ends.
+    if (!stream.of_a_rank && (failed_ || signal_)) return open;
     if (!write_all(stream.target, lines) && !ending_) {
       reader_gone_ = true;
       end_job();
@@ -134,7 +134,7 @@ class Job {
     const std::string tag = text("[", number, "] ");
     const Fd out = add_stream(tag, STDOUT_FILENO, true);
     const Fd err = add_stream(tag, STDERR_FILENO, true);
-    const bool reads = number == 0 && !isatty(STDIN_FILENO) && fcntl(STDIN_FILENO, F_GETFD) >= 0;
+    const bool reads = number == 0 && !isatty(STDIN_FILENO);
     rank.channel.send({LaunchMessage::kStart},
                       {reads ? STDIN_FILENO : null_.get(), out.get(), err.get()});
   }
@@ -180,28 +180,39 @@ class Job {
     if (started_ < processes_ && mpirun_) kill(mpirun_, SIGTERM);
   }
 
-  // Whoever should have ended has not.
+  // Whoever should have ended has not, for example the orphans of a helper that was killed. mpirun
+  // comes later: told twice, that of Open MPI crashes.
   void insist() {
     deadline_ = Clock::now() + kPatience;
-    if (mpirun_ && !insisted_) {
-      insisted_ = true;
-      kill(mpirun_, SIGTERM);
-      return;
+    switch (insisted_++) {
+      case 0:
+        return kill_children_except(mpirun_);
+      case 1:
+        if (mpirun_) kill(mpirun_, SIGTERM);
+        return;
+      default:
+        end_descendants();
+        if (mpirun_) mpirun_status_ = SIGKILL;
+        mpirun_ = 0;
     }
-    end_descendants();
-    if (mpirun_) mpirun_status_ = SIGKILL;
-    mpirun_ = 0;
   }
 
   int tell_end() {
     end_descendants();
     if (failed_) return tell(text("rank ", failed_->first), failed_->second);
     if (reader_gone_) return tell("output", "has no reader any more", 128 + SIGPIPE);
-    if (lost_)
-      return tell(text("rank ", *lost_), "was killed together with its helper", 128 + SIGKILL);
     if (signal_ && ending_) return tell(describe_signal(signal_), "was sent", 128 + signal_);
+    if (lost_) return tell_lost();
     if (mpirun_status_ != 0) return tell("mpirun", mpirun_status_);
     return 0;
+  }
+
+  // MPICH's mpiexec kills the helpers after an MPI_Abort, and knows its code.
+  int tell_lost() const {
+    const bool known = mpirun_status_ != 0 && insisted_ < 2;
+    return tell(text("rank ", *lost_),
+                "was killed by mpirun or from outside; mpirun " + describe_status(mpirun_status_),
+                exit_code(known ? mpirun_status_ : SIGKILL));
   }
 
   static int tell(const std::string& who, int status) {
@@ -230,7 +241,7 @@ class Job {
   int signal_ = 0;                             // passed on
   bool reader_gone_ = false;
   bool ending_ = false;
-  bool insisted_ = false;
+  int insisted_ = 0;  // times
   std::optional<Clock::time_point> deadline_;
 };
 

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <unistd.h>
 
+#include <algorithm>
 #include <iostream>
+#include <string_view>
 
 #include <torch/version.h>
 #include <CLI/CLI.hpp>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/base/progress.h>
+#include <meshtorch/cli/launch.h>
+#include <meshtorch/cli/launch_rank.h>
 #include <meshtorch/cli/train.h>
 #include <meshtorch/data/files.h>
 
@@ -49,6 +53,16 @@ int run_train(mt::TrainOptions options) {
   return 0;
 }
 
+void add_launch_options(CLI::App& app, mt::LaunchOptions& options) {
+  app.footer("The program and its arguments follow \"--\": meshtorch launch -n 4 -- program x y");
+  app.add_option("-n", options.processes, "processes")->required();
+  app.add_option(
+      "--threads", options.threads,
+      "OMP_NUM_THREADS of a process (default: as it is set, else its share of the cores)");
+  app.add_option("--mpiexec", options.mpiexec,
+                 "to start them with (default: that of the MPI this was built with)");
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -58,11 +72,23 @@ int main(int argc, char** argv) {
   CLI::App* train =
       app.add_subcommand("train", "train a GPT on a text, on a mesh of virtual devices");
   add_train_options(*train, options);
+  mt::LaunchOptions job;
+  CLI::App* launch = app.add_subcommand("launch", "run a program as several processes");
+  add_launch_options(*launch, job);
+  std::string launcher;
+  CLI::App* rank = app.add_subcommand("launch-rank", "what `launch` has mpirun start")->group("");
+  rank->add_option("launcher", launcher, "its address")->required();
   app.add_subcommand("version", "print the version")->callback([] {
     std::cout << "meshtorch " MESHTORCH_VERSION ", libtorch " TORCH_VERSION "\n";
   });
+  std::vector<std::string> arguments(argv + 1, argv + argc);
+  if (argc > 1 && std::string_view(argv[1]).starts_with("launch"))
+    job.program = mt::split_program(arguments);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
   try {
-    app.parse(argc, argv);
+    app.parse(std::move(arguments));
+    if (launch->parsed()) return mt::launch(job);
+    if (rank->parsed()) return mt::run_rank(launcher, job.program);
     return train->parsed() ? run_train(options) : 0;
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : kBadUsage;

@@ -107,10 +107,15 @@ pid_t spawn(const Spawn& what) {
 
 void adopt_orphans() { prctl(PR_SET_CHILD_SUBREAPER, 1); }
 
+void kill_children_except(pid_t spared) {
+  for (pid_t child : children())
+    if (child != spared) kill(child, SIGKILL);
+}
+
 void end_descendants() {
   // The children of a killed one become ours: until none is left.
   for (auto living = children(); !living.empty(); living = children()) {
-    for (pid_t child : living) kill(child, SIGKILL);
+    kill_children_except(0);
     while (waitpid(-1, nullptr, 0) < 0 && errno == EINTR) {
     }
   }

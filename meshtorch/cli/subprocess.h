@@ -69,6 +69,8 @@ pid_t spawn(const Spawn& what);
 // Makes this process the parent of descendants whose parent has died.
 void adopt_orphans();
 
+void kill_children_except(pid_t spared);  // and doesn't wait for them
+
 // Kills all descendants, those that moved to another group or session included, and waits for them.
 void end_descendants();
 
