@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 #
-# meshtorch_room(name [TORCH] [DEPENDS room...])
+# meshtorch_room(name [TORCH] [DEPENDS room...] [WITHOUT file...])
 #
-# One library per room from all its sources, and one test program from its *_test.cpp files. Rooms
-# that know torch share one precompiled header.
+# One library per room from all its sources (but those WITHOUT), and one test program from its
+# *_test.cpp files. Rooms that know torch share one precompiled header.
 
 function(meshtorch_room name)
-  cmake_parse_arguments(ROOM "TORCH" "" "DEPENDS" ${ARGN})
+  cmake_parse_arguments(ROOM "TORCH" "" "DEPENDS;WITHOUT" ${ARGN})
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${CMAKE_CURRENT_SOURCE_DIR}/${name}/*.cpp)
+  list(TRANSFORM ROOM_WITHOUT PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/${name}/)
+  list(REMOVE_ITEM sources ${ROOM_WITHOUT} "")
   set(tests ${sources})
   list(FILTER tests INCLUDE REGEX "_test\\.cpp$")
   set(mains ${sources})
@@ -61,6 +63,24 @@ function(meshtorch_test name)
   add_test(NAME ${name} COMMAND ${name})
   # Small tensors: threads would only wait for each other.
   set_tests_properties(${name} PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1")
+endfunction()
+
+# meshtorch_mpi_test(program processes... [FILTER pattern])
+#
+# Runs a test program once more under mpirun, for each number of processes. FILTER is GoogleTest's.
+function(meshtorch_mpi_test program)
+  cmake_parse_arguments(TEST "" "FILTER" "" ${ARGN})
+  if(NOT MPI_CXX_FOUND)
+    return()
+  endif()
+  foreach(processes ${TEST_UNPARSED_ARGUMENTS})
+    set(name ${program}_np${processes})
+    add_test(NAME ${name} COMMAND meshtorch_cli_main launch -n ${processes} --
+      ${PROJECT_SOURCE_DIR}/tests/support/rank ${name} $<TARGET_FILE:${program}>
+      --gtest_filter=${TEST_FILTER})
+    set_tests_properties(${name} PROPERTIES ENVIRONMENT "OMP_NUM_THREADS=1;MESHTORCH_TIMEOUT=60"
+      PROCESSORS ${processes} TIMEOUT 600)
+  endforeach()
 endfunction()
 
 # The one precompiled header of torch: built once, reused by every target.

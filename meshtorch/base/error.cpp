@@ -11,6 +11,15 @@ std::string format(const Problem& problem) {
   return message;
 }
 
-void fail(const Problem& problem) { throw Error(format(problem)); }
+namespace {
+thread_local std::string latest;
+}
+
+void fail(const Problem& problem) {
+  latest = format(problem);
+  throw Error(latest);
+}
+
+const std::string& latest_failure() { return latest; }
 
 }  // namespace meshtorch

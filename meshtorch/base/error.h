@@ -32,6 +32,10 @@ std::string format(const Problem& problem);
 
 [[noreturn]] void fail(const Problem& problem);
 
+// The message of this thread's latest fail(), empty before any: what a process that unwinds tells the
+// others.
+const std::string& latest_failure();
+
 // Joins its arguments with operator<<: text("dim ", 3, " of ", name).
 template <class... Parts>
 std::string text(const Parts&... parts) {

@@ -18,6 +18,8 @@ std::string_view name(Collective kind) {
       return "reduce-scatter";
     case Collective::all_to_all:
       return "all-to-all";
+    case Collective::broadcast:
+      return "broadcast";
     case Collective::permute:
       return "permute";
   }
@@ -48,9 +50,15 @@ std::int64_t Ledger::bytes(const Filter& filter) const {
   return total;
 }
 
+std::int64_t Ledger::wire(const Filter& filter) const {
+  std::int64_t total = 0;
+  for (const auto& entry : entries_) total += filter(entry) ? entry.wire : 0;
+  return total;
+}
+
 std::string Ledger::to_string() const {
   struct Sum {
-    std::int64_t count = 0, tensors = 0, bytes = 0;
+    std::int64_t count = 0, tensors = 0, bytes = 0, wire = 0;
   };
   using Key = std::tuple<std::string, std::string, std::string, std::string, std::string>;
   std::vector<Key> order;
@@ -63,19 +71,24 @@ std::string Ledger::to_string() const {
     found->second.count += 1;
     found->second.tensors += entry.tensors;
     found->second.bytes += entry.bytes;
+    found->second.wire += entry.wire;
   }
+  const bool crosses = wire([](const LedgerEntry&) { return true; }) > 0;
   std::ostringstream out;
   auto row = [&](const auto& kind, const auto& axes, const auto& count, const auto& tensors,
-                 const auto& bytes, const auto& origin, const auto& op, const auto& scope) {
+                 const auto& bytes, const auto& wire, const auto& origin, const auto& op,
+                 const auto& scope) {
     out << std::left << std::setw(15) << kind << std::setw(8) << axes << std::right << std::setw(6)
-        << count << std::setw(9) << tensors << std::setw(14) << bytes << "  " << std::left
-        << std::setw(10) << origin << std::setw(36) << op << scope << "\n";
+        << count << std::setw(9) << tensors << std::setw(14) << bytes;
+    if (crosses) out << std::setw(14) << wire;
+    out << "  " << std::left << std::setw(10) << origin << std::setw(36) << op << scope << "\n";
   };
-  row("collective", "axes", "count", "tensors", "bytes/device", "origin", "op", "scope");
+  row("collective", "axes", "count", "tensors", "bytes/device", "bytes/wire", "origin", "op",
+      "scope");
   for (const auto& key : order) {
     const auto& [kind, axes, op, scope, origin] = key;
     const Sum& sum = sums.at(key);
-    row(kind, axes, sum.count, sum.tensors, sum.bytes, origin, op, scope);
+    row(kind, axes, sum.count, sum.tensors, sum.bytes, sum.wire, origin, op, scope);
   }
   return std::move(out).str();
 }

@@ -13,7 +13,7 @@
 
 namespace meshtorch {
 
-enum class Collective { all_gather, all_reduce, reduce_scatter, all_to_all, permute };
+enum class Collective { all_gather, all_reduce, reduce_scatter, all_to_all, broadcast, permute };
 
 // Why a collective happened.
 enum class Origin {
@@ -26,6 +26,7 @@ struct LedgerEntry {
   Collective kind;
   std::string axes;        // "dp", "dp+tp"
   std::int64_t bytes = 0;  // sent by the device that sends most
+  std::int64_t wire = 0;   // of all of them, sent by this process to others
   int tensors = 1;         // coalesced into this collective
   std::string op;          // "aten::add.Tensor", "reshard"
   std::string scope;       // named_scope path, "train/microbatch"
@@ -45,8 +46,10 @@ class Ledger {
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t count(const Filter& filter) const;
   std::int64_t bytes(const Filter& filter) const;
+  std::int64_t wire(const Filter& filter) const;
 
-  // A table with one line per (kind, axes, op, scope, origin): count, tensors, bytes per device.
+  // A table with one line per (kind, axes, op, scope, origin): count, tensors, bytes per device, and
+  // where there are several processes the bytes that this one sent to others.
   std::string to_string() const;
 
  private:

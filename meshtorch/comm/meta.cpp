@@ -40,10 +40,10 @@ bool same_parts(const Shards& shards, const std::vector<std::int64_t>& a,
 // Runs `collective(group, results)` for the groups that differ; a group of the same parts as the one
 // before it gets the same results.
 template <class F>
-Shards by_group(const Mesh& mesh, AxisList axes, const Shards& shards, F collective) {
+Shards by_group(const Request& request, const Shards& shards, F collective) {
   Shards results(shards.size());
   const std::vector<std::int64_t>* before = nullptr;
-  for (const auto& group : mesh.groups(axes)) {
+  for (const auto& group : request.mesh.groups(request.axes)) {
     if (before != nullptr && same_parts(shards, group, *before)) {
       for (std::size_t rank = 0; rank < group.size(); ++rank) {
         results[static_cast<std::size_t>(group[rank])] =
@@ -55,6 +55,71 @@ Shards by_group(const Mesh& mesh, AxisList axes, const Shards& shards, F collect
     before = &group;
   }
   return results;
+}
+
+Shards all_reduce(const Request& request, const Shards& shards) {
+  return by_group(request, shards, [&](const auto& group, Shards& results) {
+    const at::Tensor sum = at::empty_like(shards[static_cast<std::size_t>(group[0])]);
+    for (const std::int64_t position : group) results[static_cast<std::size_t>(position)] = sum;
+  });
+}
+
+Shards all_gather(const Request& request, const Shards& shards) {
+  return by_group(request, shards, [&](const auto& group, Shards& results) {
+    std::vector<at::Tensor> parts;
+    for (const std::int64_t position : group)
+      parts.push_back(shards[static_cast<std::size_t>(position)]);
+    const at::Tensor whole = at::cat(parts, request.dim);
+    for (const std::int64_t position : group) results[static_cast<std::size_t>(position)] = whole;
+  });
+}
+
+Shards reduce_scatter(const Request& request, const Shards& shards) {
+  Distinct distinct(shards.front().options());
+  return by_group(request, shards, [&](const auto& group, Shards& results) {
+    Shape sizes = shards[static_cast<std::size_t>(group[0])].sizes().vec();
+    const std::int64_t whole = sizes[static_cast<std::size_t>(request.dim)];
+    for (std::size_t rank = 0; rank < group.size(); ++rank) {
+      sizes[static_cast<std::size_t>(request.dim)] =
+          group_chunk(request.mesh, request.axes, whole, static_cast<std::int64_t>(rank)).size();
+      results[static_cast<std::size_t>(group[rank])] = distinct.get(sizes);
+    }
+  });
+}
+
+Shards all_to_all(const Request& request, const Shards& shards) {
+  Distinct distinct(shards.front().options());
+  return by_group(request, shards, [&](const auto& group, Shards& results) {
+    Shape sizes = shards[static_cast<std::size_t>(group[0])].sizes().vec();
+    const std::int64_t whole = sizes[static_cast<std::size_t>(request.dim)];
+    std::int64_t sum = 0;
+    for (const std::int64_t position : group)
+      sum += shards[static_cast<std::size_t>(position)].size(request.concat_dim);
+    sizes[static_cast<std::size_t>(request.concat_dim)] = sum;
+    for (std::size_t rank = 0; rank < group.size(); ++rank) {
+      sizes[static_cast<std::size_t>(request.dim)] =
+          group_chunk(request.mesh, request.axes, whole, static_cast<std::int64_t>(rank)).size();
+      results[static_cast<std::size_t>(group[rank])] = distinct.get(sizes);
+    }
+  });
+}
+
+Shards permute(const Request& request, const Shards& shards) {
+  Distinct distinct(shards.front().options());
+  Shards results(shards.size());
+  for (std::size_t position = 0; position < shards.size(); ++position) {
+    results[position] = distinct.get(
+        shard_shape(request.mesh, request.shape, request.to, static_cast<std::int64_t>(position)));
+  }
+  return results;
+}
+
+Shards broadcast(const Request& request, const Shards& shards) {
+  return by_group(request, shards, [&](const auto& group, Shards& results) {
+    const at::Tensor& source = shards[static_cast<std::size_t>(group[request.root])];
+    for (const std::int64_t position : group)
+      results[static_cast<std::size_t>(position)] = at::empty_like(source);
+  });
 }
 
 }  // namespace
@@ -94,65 +159,22 @@ void share_equal(Shards& shards) {
   }
 }
 
-namespace meta {
-
-Shards all_reduce(const Mesh& mesh, AxisList axes, const Shards& shards) {
-  return by_group(mesh, axes, shards, [&](const auto& group, Shards& results) {
-    const at::Tensor sum = at::empty_like(shards[static_cast<std::size_t>(group[0])]);
-    for (const std::int64_t position : group) results[static_cast<std::size_t>(position)] = sum;
-  });
-}
-
-Shards all_gather(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t dim) {
-  return by_group(mesh, axes, shards, [&](const auto& group, Shards& results) {
-    std::vector<at::Tensor> parts;
-    for (const std::int64_t position : group)
-      parts.push_back(shards[static_cast<std::size_t>(position)]);
-    const at::Tensor whole = at::cat(parts, dim);
-    for (const std::int64_t position : group) results[static_cast<std::size_t>(position)] = whole;
-  });
-}
-
-Shards reduce_scatter(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t dim) {
-  Distinct distinct(shards.front().options());
-  return by_group(mesh, axes, shards, [&](const auto& group, Shards& results) {
-    Shape sizes = shards[static_cast<std::size_t>(group[0])].sizes().vec();
-    const std::int64_t whole = sizes[static_cast<std::size_t>(dim)];
-    for (std::size_t rank = 0; rank < group.size(); ++rank) {
-      sizes[static_cast<std::size_t>(dim)] =
-          group_chunk(mesh, axes, whole, static_cast<std::int64_t>(rank)).size();
-      results[static_cast<std::size_t>(group[rank])] = distinct.get(sizes);
-    }
-  });
-}
-
-Shards all_to_all(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t split_dim,
-                  std::int64_t concat_dim) {
-  Distinct distinct(shards.front().options());
-  return by_group(mesh, axes, shards, [&](const auto& group, Shards& results) {
-    Shape sizes = shards[static_cast<std::size_t>(group[0])].sizes().vec();
-    const std::int64_t whole = sizes[static_cast<std::size_t>(split_dim)];
-    std::int64_t sum = 0;
-    for (const std::int64_t position : group)
-      sum += shards[static_cast<std::size_t>(position)].size(concat_dim);
-    sizes[static_cast<std::size_t>(concat_dim)] = sum;
-    for (std::size_t rank = 0; rank < group.size(); ++rank) {
-      sizes[static_cast<std::size_t>(split_dim)] =
-          group_chunk(mesh, axes, whole, static_cast<std::int64_t>(rank)).size();
-      results[static_cast<std::size_t>(group[rank])] = distinct.get(sizes);
-    }
-  });
-}
-
-Shards permute(const Mesh& mesh, const Shape& shape, const Layout& to, const Shards& shards) {
-  Distinct distinct(shards.front().options());
-  Shards results(shards.size());
-  for (std::size_t position = 0; position < shards.size(); ++position) {
-    results[position] =
-        distinct.get(shard_shape(mesh, shape, to, static_cast<std::int64_t>(position)));
+Shards meta::run(const Request& request, const Shards& shards) {
+  switch (request.kind) {
+    case Collective::all_reduce:
+      return all_reduce(request, shards);
+    case Collective::all_gather:
+      return all_gather(request, shards);
+    case Collective::reduce_scatter:
+      return reduce_scatter(request, shards);
+    case Collective::all_to_all:
+      return all_to_all(request, shards);
+    case Collective::broadcast:
+      return broadcast(request, shards);
+    case Collective::permute:
+      return permute(request, shards);
   }
-  return results;
+  return {};
 }
 
-}  // namespace meta
 }  // namespace meshtorch

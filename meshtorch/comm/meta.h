@@ -24,12 +24,7 @@ void share_equal(Shards& shards);
 // The collectives of communicator.h where every position is addressable.
 namespace meta {
 
-Shards all_reduce(const Mesh& mesh, AxisList axes, const Shards& shards);
-Shards all_gather(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t dim);
-Shards reduce_scatter(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t dim);
-Shards all_to_all(const Mesh& mesh, AxisList axes, const Shards& shards, std::int64_t split_dim,
-                  std::int64_t concat_dim);
-Shards permute(const Mesh& mesh, const Shape& shape, const Layout& to, const Shards& shards);
+Shards run(const Request& request, const Shards& shards);
 
 }  // namespace meta
 }  // namespace meshtorch

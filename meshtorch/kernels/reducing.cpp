@@ -105,10 +105,11 @@ Shards Reducing::all_gather(const Shards& parts) const {
   Shards rows;
   for (const at::Tensor& part : parts) rows.push_back(part.unsqueeze(0));
   const auto bytes = static_cast<std::int64_t>(rows[0].nbytes());
-  record_collective(call.mesh, StepKind::all_gather, ordered(axes),
-                    (call.mesh.shards(axes) - 1) * bytes, 1,
-                    {.op = call.info.name, .origin = Origin::algorithm, .where = ""});
-  return Runtime::current().communicator().all_gather(call.mesh, ordered(axes), rows, 0);
+  Request request = Request::all_gather(call.mesh, ordered(axes), 0);
+  request.even = true;
+  return run_collective(std::move(request), rows,
+                        {.bytes = (call.mesh.shards(axes) - 1) * bytes},
+                        {.op = call.info.name, .origin = Origin::algorithm, .where = ""});
 }
 
 }  // namespace meshtorch

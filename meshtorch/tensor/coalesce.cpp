@@ -52,30 +52,21 @@ at::Tensor joined(const at::Tensor& flat, Shape piece, std::int64_t dim) {
   return flat.reshape(stacked).movedim(0, dim).reshape(piece);
 }
 
-// Shapes need no common buffer.
-void run_meta(Communicator& comm, const Mesh& mesh, const Step& step, Shards& locals) {
-  switch (step.kind) {
-    case StepKind::all_reduce:
-      locals = comm.all_reduce(mesh, step.axes, locals);
-      break;
-    case StepKind::all_gather:
-      locals = comm.all_gather(mesh, step.axes, locals, step.from_dim);
-      break;
-    default:
-      locals = comm.reduce_scatter(mesh, step.axes, locals, step.to_dim);
-      break;
+// Meta shards go one by one - shapes need no common buffer - and are one collective all the same.
+void run_meta(const Mesh& mesh, const std::vector<const Step*>& steps, Bucket& bucket) {
+  for (std::size_t i = 0; i < bucket.size(); ++i) {
+    bucket[i]->locals = meta::run(request_of(mesh, bucket[i]->shape, *steps[i]), bucket[i]->locals);
   }
 }
 
 void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step*>& steps,
-                Bucket& bucket) {
-  Communicator& comm = Runtime::current().communicator();
-  const std::int64_t n = mesh.shards(step.axes);
+                Bucket& bucket, const Weight& weight, const Cause& cause) {
+  Request request = request_of(mesh, bucket[0]->shape, step);
   if (is_meta(bucket[0]->locals)) {
-    for (std::size_t i = 0; i < bucket.size(); ++i)
-      run_meta(comm, mesh, *steps[i], bucket[i]->locals);
-    return;
+    record_collective(request, weight, cause);
+    return run_meta(mesh, steps, bucket);
   }
+  const std::int64_t n = mesh.shards(step.axes);
   const std::size_t devices = bucket[0]->locals.size();
   Shards flats(devices);
   for (std::size_t d = 0; d < devices; ++d) {
@@ -87,18 +78,8 @@ void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step
     }
     flats[d] = parts.size() == 1 ? parts[0] : at::cat(parts, 1);
   }
-  Shards results;
-  switch (step.kind) {
-    case StepKind::all_reduce:
-      results = comm.all_reduce(mesh, step.axes, flats);
-      break;
-    case StepKind::all_gather:
-      results = comm.all_gather(mesh, step.axes, flats, 0);
-      break;
-    default:
-      results = comm.reduce_scatter(mesh, step.axes, flats, 0);
-      break;
-  }
+  request.dim = 0;  // of the flat buffers
+  const Shards results = run_collective(std::move(request), flats, weight, cause);
   for (std::size_t d = 0; d < devices; ++d) {
     flats[d].reset();
     std::int64_t offset = 0;
@@ -153,8 +134,8 @@ void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& c
         bytes += steps.back()->bytes;
       }
       const Step& step = *steps.front();
-      record_collective(mesh, step.kind, step.axes, bytes, static_cast<int>(members.size()), cause);
-      run_bucket(mesh, step, steps, bucket);
+      run_bucket(mesh, step, steps, bucket,
+                 {.bytes = bytes, .tensors = static_cast<int>(members.size())}, cause);
     }
   }
 }

@@ -70,9 +70,9 @@ Shards KernelCall::all_reduce(AxisSet axes, const Shards& shards, Reduction redu
   if (real.empty()) return shards;
   const std::int64_t n = mesh.shards(real);
   const auto bytes = static_cast<std::int64_t>(shards.front().nbytes());
-  record_collective(mesh, StepKind::all_reduce, ordered(real), 2 * (n - 1) * bytes / n, 1,
-                    {.op = info.name, .origin = Origin::algorithm, .where = ""});
-  return Runtime::current().communicator().all_reduce(mesh, ordered(real), shards, reduction);
+  return run_collective(Request::all_reduce(mesh, ordered(real), reduction), shards,
+                        {.bytes = 2 * (n - 1) * bytes / n},
+                        {.op = info.name, .origin = Origin::algorithm, .where = ""});
 }
 
 }  // namespace meshtorch

@@ -26,23 +26,17 @@ Collective collective_of(StepKind kind) {
   }
 }
 
-std::string axis_names(const Mesh& mesh, AxisList axes) {
-  std::vector<std::string> names;
-  for (int i = 0; i < axes.size(); ++i) names.push_back(mesh.axes()[axes[i]].name);
-  return join(names, "+");
-}
-
 // A gather that nobody asked for is what strict mode forbids; a reduction is always some op's own sum.
-bool is_surprise(StepKind kind, Origin origin) {
-  return origin == Origin::implied && is_collective(kind) && kind != StepKind::all_reduce &&
-         kind != StepKind::reduce_scatter;
+bool is_surprise(Collective kind, Origin origin) {
+  return origin == Origin::implied && kind != Collective::all_reduce &&
+         kind != Collective::reduce_scatter;
 }
 
 void check_mode(const Mesh& mesh, const Layout& from, const Layout& to, const Plan& plan,
                 const Cause& cause) {
   if (Runtime::current().mode() != Mode::strict) return;
   for (const Step& step : plan.steps) {
-    if (!is_surprise(step.kind, cause.origin)) continue;
+    if (!is_collective(step.kind) || !is_surprise(collective_of(step.kind), cause.origin)) continue;
     fail({.op = cause.op,
           .where = cause.where,
           .what = text("strict mode: needs an implied ", name(step.kind), " over ",
@@ -112,24 +106,6 @@ Shards run_free(const Mesh& mesh, const Shape& shape, const Step& step, const Sh
   return results;
 }
 
-Shards run_step(const Mesh& mesh, const Shape& shape, const Step& step, const Shards& locals) {
-  Communicator& comm = Runtime::current().communicator();
-  switch (step.kind) {
-    case StepKind::all_gather:
-      return comm.all_gather(mesh, step.axes, locals, step.from_dim);
-    case StepKind::all_reduce:
-      return comm.all_reduce(mesh, step.axes, locals);
-    case StepKind::reduce_scatter:
-      return comm.reduce_scatter(mesh, step.axes, locals, step.to_dim);
-    case StepKind::all_to_all:
-      return comm.all_to_all(mesh, step.axes, locals, step.to_dim, step.from_dim);
-    case StepKind::permute:
-      return comm.permute(mesh, shape, step.before, step.after, locals);
-    default:
-      return run_free(mesh, shape, step, locals);
-  }
-}
-
 bool shares_memory(const at::Tensor& a, const at::Tensor& b) { return a.is_alias_of(b); }
 
 }  // namespace
@@ -151,17 +127,60 @@ const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_
   return found->second;
 }
 
-void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes,
-                       int tensors, const Cause& cause) {
+namespace {
+
+// Whether every device's part along the dim that is gathered has one size.
+bool is_even(const Mesh& mesh, const Shape& shape, const Step& step) {
+  const auto dim = static_cast<std::size_t>(step.from_dim);
+  return shape[dim] % mesh.shards(step.before.dims[dim]) == 0;
+}
+
+}  // namespace
+
+Request request_of(const Mesh& mesh, const Shape& shape, const Step& step) {
+  Request request{.kind = collective_of(step.kind), .mesh = mesh, .axes = step.axes};
+  switch (request.kind) {
+    case Collective::all_gather:
+      request.dim = step.from_dim;
+      request.even = is_even(mesh, shape, step);
+      break;
+    case Collective::all_to_all:
+      request.dim = step.to_dim;
+      request.concat_dim = step.from_dim;
+      request.even = is_even(mesh, shape, step);
+      break;
+    case Collective::permute:
+      request.shape = shape;
+      request.from = step.before;
+      request.to = step.after;
+      break;
+    default:
+      request.dim = step.to_dim;
+  }
+  return request;
+}
+
+void record_collective(const Request& request, const Weight& weight, const Cause& cause,
+                       std::int64_t wire_bytes) {
   Origin origin = cause.origin;
-  if (origin == Origin::implied && !is_surprise(kind, origin)) origin = Origin::algorithm;
-  Runtime::current().ledger().record({.kind = collective_of(kind),
-                                      .axes = axis_names(mesh, axes),
-                                      .bytes = bytes,
-                                      .tensors = tensors,
+  if (origin == Origin::implied && !is_surprise(request.kind, origin)) origin = Origin::algorithm;
+  Runtime::current().ledger().record({.kind = request.kind,
+                                      .axes = axis_names(request.mesh, request.axes),
+                                      .bytes = weight.bytes,
+                                      .wire = wire_bytes,
+                                      .tensors = weight.tensors,
                                       .op = cause.op,
                                       .scope = named_scope::path(),
                                       .origin = origin});
+}
+
+Shards run_collective(Request request, const Shards& shards, const Weight& weight,
+                      const Cause& cause) {
+  request.op = cause.op;
+  request.scope = named_scope::path();
+  Pending pending = Runtime::current().communicator().run(request, shards);
+  record_collective(request, weight, cause, pending.wire_bytes());
+  return pending.wait();
 }
 
 Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,
@@ -173,9 +192,9 @@ Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, co
     const Plan& plan = cached_plan(mesh, shape, item_size, from, to);
     check_mode(mesh, from, to, plan, cause);
     for (const Step& step : plan.steps) {
-      if (is_collective(step.kind))
-        record_collective(mesh, step.kind, step.axes, step.bytes, 1, cause);
-      results = run_step(mesh, shape, step, results);
+      results = is_collective(step.kind) ? run_collective(request_of(mesh, shape, step), results,
+                                                          {.bytes = step.bytes}, cause)
+                                         : run_free(mesh, shape, step, results);
     }
   }
   if (own) {

@@ -19,9 +19,22 @@ struct Cause {
   std::string where;  // operand, leaf path
 };
 
-// Writes one collective to the ledger. `bytes` as in layout/plan.h; `tensors` were coalesced into it.
-void record_collective(const Mesh& mesh, StepKind kind, AxisList axes, std::int64_t bytes,
-                       int tensors, const Cause& cause);
+// What a collective weighs in the ledger: `bytes` as in layout/plan.h, `tensors` coalesced into it.
+struct Weight {
+  std::int64_t bytes = 0;
+  int tensors = 1;
+};
+
+// Writes one collective to the ledger.
+void record_collective(const Request& request, const Weight& weight, const Cause& cause,
+                       std::int64_t wire_bytes = 0);
+
+// Runs one collective and writes it to the ledger.
+Shards run_collective(Request request, const Shards& shards, const Weight& weight,
+                      const Cause& cause);
+
+// The collective that a step of a plan is, of tensors of this global shape.
+Request request_of(const Mesh& mesh, const Shape& shape, const Step& step);
 
 // plan_redistribution, kept by the runtime: plans of a steady program are few and asked for often.
 const Plan& cached_plan(const Mesh& mesh, const Shape& shape, std::int64_t item_size,

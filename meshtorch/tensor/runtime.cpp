@@ -4,6 +4,9 @@
 #include <ATen/ATen.h>
 #include <c10/core/AutogradState.h>
 
+#include <sched.h>
+
+#include <cstdlib>
 #include <iostream>
 
 #ifdef __GLIBC__
@@ -11,6 +14,7 @@
 #endif
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/environment.h>
 #include <meshtorch/ops/notation.h>
 #include <meshtorch/tensor/dispatch.h>
 #include <meshtorch/tensor/op_info.h>
@@ -29,12 +33,44 @@ void keep_freed_memory() {
 #endif
 }
 
+// A dry run needs no other process: each simulates the devices of all.
+std::unique_ptr<Communicator> communicator_for(const RuntimeOptions& options) {
+  if (options.meta) return make_local_communicator(options.devices * read_environment().processes);
+  CommunicatorOptions communicator{.devices = options.devices, .timeout = options.timeout};
+  if (const char* seconds = std::getenv("MESHTORCH_TIMEOUT")) {
+    char* end = nullptr;
+    communicator.timeout = std::strtod(seconds, &end);
+    if (end == seconds || *end != '\0') communicator.timeout = -1;
+  }
+  if (!(communicator.timeout > 0)) {
+    fail({.op = "Runtime",
+          .where = "timeout",
+          .what = "is not a number of seconds above zero",
+          .remedy = "set RuntimeOptions::timeout, or MESHTORCH_TIMEOUT, to one"});
+  }
+  return make_communicator(communicator);
+}
+
+void set_threads(int threads) {
+  if (threads < 0) {
+    fail({.op = "Runtime",
+          .where = "threads",
+          .what = text("got ", threads, ", expected at least 1, or 0 for an equal share"),
+          .remedy = "give the number of threads of an op"});
+  }
+  if (threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
+    const int here = read_environment().local_processes;
+    cpu_set_t cores;
+    if (here > 1 && sched_getaffinity(0, sizeof(cores), &cores) == 0)
+      threads = std::max(1, CPU_COUNT(&cores) / here);
+  }
+  if (threads > 0) at::set_num_threads(threads);
+}
+
 }  // namespace
 
 Runtime::Runtime(RuntimeOptions options)
-    : options_(options),
-      communicator_(make_local_communicator(options.devices)),
-      rules_(OpRegistry::built_in()) {
+    : options_(options), communicator_(communicator_for(options)), rules_(OpRegistry::built_in()) {
   if (live != nullptr) {
     fail({.op = "Runtime",
           .where = "",
@@ -42,10 +78,16 @@ Runtime::Runtime(RuntimeOptions options)
           .remedy = "make one, at the program's edge"});
   }
   if (options.tune_malloc) keep_freed_memory();
+  set_threads(options.threads);
   dispatch_ = std::make_unique<Dispatch>(*this);
   install_kernels(*this);
   live = this;
   manual_seed(options.seed);
+  if (processes() > 1) {
+    communicator_->record(
+        text("Runtime: mode ", static_cast<int>(options.mode), ", threads ", at::get_num_threads()),
+        0);
+  }
 }
 
 Runtime::~Runtime() {
@@ -66,19 +108,40 @@ Runtime& Runtime::current() {
 
 Mesh Runtime::make_mesh(std::vector<MeshAxis> axes) const {
   Mesh mesh(std::move(axes));
-  if (mesh.size() > communicator_->devices()) {
+  const std::int64_t size = mesh.size();
+  if (size > communicator_->devices()) {
     fail({.op = "make_mesh",
           .where = "",
-          .what = text("mesh ", mesh, " needs ", mesh.size(), " devices, this runtime has ",
+          .what = text("mesh ", mesh, " needs ", size, " devices, this runtime has ",
                        communicator_->devices()),
-          .remedy =
-              text("make the runtime with at least ", mesh.size(), " devices, or a smaller mesh")});
+          .remedy = text("make the runtime with at least ", size, " devices, or a smaller mesh")});
   }
-  return mesh;
+  if (size < processes()) {
+    fail({.op = "make_mesh",
+          .where = "",
+          .what = text("mesh ", mesh, " has ", size, " devices, there are ", processes(),
+                       " processes, and each holds a part of every mesh"),
+          .remedy = text("start at most ", size, " processes, or make a larger mesh")});
+  }
+  const std::int64_t each = communicator_->devices() / processes();
+  std::vector<std::int64_t> devices;
+  std::int64_t next = 0;
+  for (std::int64_t position = 0, process = -1; position < size; ++position) {
+    const std::int64_t owner = position * processes() / size;
+    if (std::exchange(process, owner) != owner) next = owner * each;
+    devices.push_back(next++);
+  }
+  return Mesh(mesh.axes(), devices);
+}
+
+std::ostream& Runtime::out() const {
+  static std::ostream nowhere(nullptr);
+  return process() == 0 ? std::cout : nowhere;
 }
 
 void Runtime::manual_seed(std::uint64_t seed) {
   random_ = {.seed = seed, .draws = 0};
+  communicator_->record("manual_seed", seed);
   at::manual_seed(seed);
 }
 

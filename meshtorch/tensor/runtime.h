@@ -5,9 +5,13 @@
 //
 //   mt::Runtime runtime({.devices = 8});
 //   auto mesh = runtime.make_mesh({{"dp", 4}, {"tp", 2}});
+//
+// Started as several processes (mpirun, meshtorch launch), the same program has the devices of all of
+// them, and every process drives its own (docs/launch.md).
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <map>
 #include <memory>
 #include <string>
@@ -23,8 +27,18 @@
 namespace meshtorch {
 
 struct RuntimeOptions {
-  // Virtual devices of this process.
+  // Virtual devices of this process; the same on every process.
   std::int64_t devices = 1;
+  // Threads of an op. 0: as libtorch has them (OMP_NUM_THREADS, else all cores); where this machine
+  // runs several processes, an equal share of its cores. Sums within an op depend on it: with the same
+  // number of threads a program gives the same bits however its devices are spread over processes.
+  int threads = 0;
+  // Seconds that a collective may wait for another process before every process throws Error. The
+  // environment variable MESHTORCH_TIMEOUT overrides it.
+  double timeout = 600;
+  // Several processes: compare the plain tensors that device_put, shard and ops take as replicated, by
+  // their checksums.
+  bool check_inputs = true;
   // Of every random number drawn on a sharded tensor, and (via torch::manual_seed) on a plain one.
   std::uint64_t seed = 0;
   Mode mode = Mode::automatic;
@@ -58,8 +72,15 @@ class Runtime {
   // The live runtime. Throws Error where there is none.
   static Runtime& current();
 
-  // A mesh over the first devices. Throws Error where it needs more than there are.
+  // A mesh over as many devices as it needs: the first ones of each process, as evenly as it goes.
+  // Throws Error where it needs more than there are, or fewer than there are processes.
   Mesh make_mesh(std::vector<MeshAxis> axes) const;
+
+  // This process's number and how many there are: 0 of 1 where the program was started alone.
+  int process() const { return communicator_->process(); }
+  int processes() const { return communicator_->processes(); }
+  // Where a program of several processes prints: std::cout on process 0, nowhere on the others.
+  std::ostream& out() const;
 
   const RuntimeOptions& options() const { return options_; }
   Communicator& communicator() { return *communicator_; }

@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/comm/distributed/distributed.h>
+
+#include <exception>
+#include <iostream>
+#include <map>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/comm/distributed/collectives.h>
+#include <meshtorch/comm/distributed/digest.h>
+#include <meshtorch/comm/distributed/work_queue.h>
+#include <meshtorch/comm/meta.h>
+
+namespace meshtorch {
+namespace {
+
+class Flight final : public Pending::Work {
+ public:
+  Flight(WorkQueue& queue, std::function<CollectiveResult()> run)
+      : queue_(queue),
+        job_(std::make_shared<WorkQueue::Job>([this, run = std::move(run)] { result_ = run(); })) {}
+
+  const std::shared_ptr<WorkQueue::Job>& job() const { return job_; }
+  bool done() const override { return queue_.done(*job_); }
+  const Shards& wait() override {
+    queue_.wait(*job_);
+    return result_.shards;
+  }
+  std::int64_t wire_bytes() const override { return result_.wire_bytes; }
+
+ private:
+  WorkQueue& queue_;
+  CollectiveResult result_;
+  std::shared_ptr<WorkQueue::Job> job_;
+};
+
+// What the processes must agree on beside the request itself. Sizes that may differ are left out.
+std::string describe(const Request& request, const Shards& shards) {
+  std::string result = request.to_string();
+  const bool uneven = !request.even && (request.kind == Collective::all_gather ||
+                                        request.kind == Collective::all_to_all ||
+                                        request.kind == Collective::permute);
+  result += text(", ", shards[0].scalar_type());
+  if (request.kind == Collective::permute) {
+    result += text("[", join(request.shape), "]");
+  } else if (uneven) {
+    result += text(" of ", shards[0].dim(), " dims, dims ", request.dim, " ", request.concat_dim);
+  } else {
+    result += text(shards[0].sizes(), " dims ", request.dim, " ", request.concat_dim);
+  }
+  return result;
+}
+
+class DistributedCommunicator;
+DistributedCommunicator* live = nullptr;
+
+class DistributedCommunicator final : public Communicator {
+ public:
+  DistributedCommunicator(std::unique_ptr<Transport> transport, const DistributedOptions& options)
+      : transport_(std::move(transport)),
+        devices_(options.devices),
+        session_(*transport_, options.timeout),
+        queue_(transport_->any_thread()) {
+    live = this;
+    watch_for_the_end();
+    record(text("Runtime of ", devices_, " devices a process"), 0);
+    barrier();
+  }
+
+  // Processes end together: one that comes here while others still compute has left the program early.
+  ~DistributedCommunicator() override {
+    live = nullptr;
+    if (std::uncaught_exceptions() > 0) {
+      abandon(latest_failure().empty() ? "an exception left the program" : latest_failure());
+    }
+    try {
+      if (session_.failure().empty()) {
+        queue_.drain();
+        exchange_all(session_.enter("the end of the Runtime"));
+      }
+    } catch (const std::exception& error) {
+      std::cerr << error.what() << std::endl;
+    }
+  }
+
+  std::int64_t devices() const override { return devices_ * processes(); }
+  int process() const override { return transport_->process(); }
+  int processes() const override { return transport_->processes(); }
+
+  const std::vector<std::int64_t>& addressable(const Mesh& mesh) const override {
+    return placement(mesh).positions_of(process());
+  }
+
+  Pending start(Request request, const Shards& shards) override {
+    return begin(std::move(request), shards, false);
+  }
+
+  Pending run(Request request, const Shards& shards) override {
+    Pending pending = begin(std::move(request), shards, true);
+    pending.wait();
+    return pending;
+  }
+
+  void barrier() override {
+    const Ticket ticket = session_.enter("barrier");
+    queue_.drain();
+    exchange_all(ticket);
+  }
+
+  void record(const std::string& what, std::uint64_t value) override {
+    session_.enter(what, value);
+  }
+
+  void abandon(const std::string& why) noexcept override { session_.abandon(why); }
+
+  Transport& transport() { return *transport_; }
+
+ private:
+  static void watch_for_the_end();
+
+  Pending begin(Request request, const Shards& shards, bool now) {
+    check(request, shards);
+    const Ticket ticket = session_.enter(describe(request, shards));
+    auto flight = std::make_shared<Flight>(queue_, [this, ticket, shards,
+                                                    request = std::move(request)] {
+      return run_collective(session_, ticket, placement(request.mesh), process(), request, shards);
+    });
+    queue_.add(flight->job(), now);
+    return Pending(std::move(flight));
+  }
+
+  void check(const Request& request, const Shards& shards) const {
+    const std::size_t expected = addressable(request.mesh).size();
+    if (shards.size() != expected || shards.empty()) {
+      fail({.op = std::string(name(request.kind)),
+            .where = request.op,
+            .what = text("got ", shards.size(), " shards, this process holds ", expected,
+                         " devices of mesh ", request.mesh),
+            .remedy = "make the mesh with Runtime::make_mesh, which gives every process a part"});
+    }
+    if (!is_meta(shards)) return;
+    fail({.op = std::string(name(request.kind)),
+          .where = request.op,
+          .what = "meta shards have no values to send to another process",
+          .remedy =
+              "make the Runtime with .meta = true: it simulates the devices of all processes"});
+  }
+
+  void exchange_all(const Ticket& ticket) {
+    std::vector<Parcel> parcels;
+    for (int peer = 0; peer < processes(); ++peer) {
+      if (peer != process()) parcels.push_back({.peer = peer, .out = {}, .in = {}});
+    }
+    session_.exchange(ticket, std::move(parcels));
+  }
+
+  const Placement& placement(const Mesh& mesh) const {
+    const std::lock_guard lock(placements_mutex_);
+    return placements_.try_emplace(mesh.id(), mesh, devices_).first->second;
+  }
+
+  std::unique_ptr<Transport> transport_;
+  const std::int64_t devices_;
+  Session session_;
+  mutable std::mutex placements_mutex_;
+  mutable std::map<std::uint64_t, Placement> placements_;
+  WorkQueue queue_;  // last: its jobs use the others
+};
+
+// What ends a process without unwinding: the others shall hear of it.
+void at_exit() {
+  if (live != nullptr) live->abandon("the program called exit() with its Runtime alive");
+}
+
+[[noreturn]] void at_terminate() {
+  std::string why = "terminated";
+  try {
+    if (std::current_exception()) throw;
+  } catch (const std::exception& error) {
+    why = error.what();
+  } catch (...) {
+  }
+  std::cerr << why << std::endl;
+  if (live != nullptr) {
+    live->abandon(why);
+    live->transport().leave();
+  }
+  std::abort();
+}
+
+void DistributedCommunicator::watch_for_the_end() {
+  static const bool once = [] {
+    std::set_terminate(at_terminate);
+    return std::atexit(at_exit) == 0;
+  }();
+  (void)once;
+}
+
+}  // namespace
+
+std::unique_ptr<Communicator> make_distributed_communicator(std::unique_ptr<Transport> transport,
+                                                            const DistributedOptions& options) {
+  return std::make_unique<DistributedCommunicator>(std::move(transport), options);
+}
+
+}  // namespace meshtorch

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/comm/distributed/mail.h>
+
+#include <ATen/ATen.h>
+
+namespace meshtorch {
+
+void Mail::send(int peer, const at::Tensor& tensor) {
+  bytes_ += static_cast<std::int64_t>(tensor.nbytes());
+  parcel(peer).out.push_back(tensor.contiguous());
+}
+
+std::int64_t Mail::exchange(Session& session, const Ticket& ticket) {
+  std::vector<Parcel> parcels;
+  for (auto& [peer, parcel] : parcels_) parcels.push_back(std::move(parcel));
+  parcels_.clear();
+  if (!parcels.empty()) session.exchange(ticket, std::move(parcels));
+  return std::exchange(bytes_, 0);
+}
+
+Parcel& Mail::parcel(int peer) {
+  return parcels_.try_emplace(peer, Parcel{.peer = peer, .out = {}, .in = {}}).first->second;
+}
+
+}  // namespace meshtorch

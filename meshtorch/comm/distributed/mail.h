@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What goes to whom in one round of a collective: collected, then exchanged at once.
+#pragma once
+
+#include <map>
+
+#include <meshtorch/comm/distributed/session.h>
+
+namespace meshtorch {
+
+class Mail {
+ public:
+  // In an order that both sides know.
+  void send(int peer, const at::Tensor& tensor);
+  // Of a contiguous tensor, which is written.
+  void receive(int peer, const at::Tensor& tensor) { parcel(peer).in.push_back(tensor); }
+
+  // Returns the bytes sent.
+  std::int64_t exchange(Session& session, const Ticket& ticket);
+
+ private:
+  Parcel& parcel(int peer);
+  std::map<int, Parcel> parcels_;
+  std::int64_t bytes_ = 0;
+};
+
+}  // namespace meshtorch

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a backend of several processes brings: moving bytes between pairs of them. Everything else -
+// the algorithms, their order, the detection of processes that disagree - is distributed.h's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <meshtorch/comm/communicator.h>
+
+namespace meshtorch {
+
+// What goes to one process and comes from it; contiguous tensors, in an order that both sides know.
+struct Parcel {
+  int peer = 0;
+  Shards out;
+  Shards in;  // written
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  virtual int process() const = 0;
+  virtual int processes() const = 0;
+  // Whether calls may come from several threads, one at a time.
+  virtual bool any_thread() const = 0;
+
+  // Returns when all is sent and received. Calls `idle` every now and then meanwhile; what that throws
+  // ends the exchange. Throws TransportError where the engine refuses, a message that is longer than
+  // what waits for it included.
+  virtual void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) = 0;
+
+  // Notices, outside of the order of exchanges. `tell` returns at once, whether anybody hears or not.
+  virtual void tell(int peer, const std::string& notice) noexcept = 0;
+  // The oldest notice not yet heard, with its sender.
+  virtual std::optional<std::pair<int, std::string>> hear() = 0;
+
+  // The processes fell apart: there is nothing left to end in order.
+  virtual void give_up() noexcept = 0;
+  // Before this process ends all the same: waits a moment for the others to say their last words.
+  virtual void leave() noexcept = 0;
+};
+
+class TransportError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+}  // namespace meshtorch
