@@ -3,10 +3,13 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <optional>
 #include <set>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/checkpoint/safetensors.h>
+#include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharding.h>
 
 namespace meshtorch {
@@ -31,6 +34,11 @@ std::vector<NamedTensor> leaves(const torch::nn::Module& module) {
   add(module.named_parameters());
   add(module.named_buffers());
   return found;
+}
+
+bool any_sharded(const std::vector<NamedTensor>& found) {
+  return std::any_of(found.begin(), found.end(),
+                     [](const NamedTensor& leaf) { return is_sharded(leaf.tensor); });
 }
 
 std::string shape_text(at::IntArrayRef shape) { return "[" + join(shape) + "]"; }
@@ -79,10 +87,17 @@ void save(const torch::nn::Module& module, const std::string& path) {
   for (const NamedTensor& leaf : found) {
     entries.push_back({leaf.path, leaf.tensor.scalar_type(), leaf.tensor.sizes().vec()});
   }
-  SafetensorsWriter writer(path, entries, {{"format", "pt"}});
-  for (const NamedTensor& leaf : found)
-    writer.write(leaf.path, full(leaf.tensor.detach()).contiguous());
-  writer.close();
+  Communicator* communicator = any_sharded(found) ? &Runtime::current().communicator() : nullptr;
+  std::optional<SafetensorsWriter> writer;
+  if (communicator == nullptr || communicator->process() == 0)
+    writer.emplace(path, entries, SafetensorsMetadata{{"format", "pt"}});
+  for (const NamedTensor& leaf : found) {
+    const at::Tensor whole = full(leaf.tensor.detach()).contiguous();
+    if (writer) writer->write(leaf.path, whole);
+  }
+  if (writer) writer->close();
+  if (communicator != nullptr)
+    communicator->barrier();  // the file is there when any of them returns
 }
 
 void load(torch::nn::Module& module, const std::string& path) {

@@ -15,6 +15,7 @@ namespace meshtorch {
 
 // Parameters and buffers, leaf by leaf: one whole leaf at a time is held on the host. A tensor under
 // several paths is written once, under the first. The file appears whole or not at all.
+// Of several processes all call it and process 0 writes; it is there when any of them returns.
 void save(const torch::nn::Module& module, const std::string& path);
 
 // Throws Error that names the leaf, before anything is changed: a leaf that the file lacks, an entry

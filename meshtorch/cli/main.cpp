@@ -24,7 +24,7 @@ constexpr int kBadUsage = 2;
 
 void add_train_options(CLI::App& app, mt::TrainOptions& options) {
   app.option_defaults()->always_capture_default();
-  app.add_option("--devices", options.devices, "virtual devices");
+  app.add_option("--devices", options.devices, "virtual devices, of all processes together");
   app.add_option("--mesh", options.mesh, "axes and sizes, major to minor; dp and tp are needed");
   app.add_option("--microbatches", options.microbatches, "of a step");
   app.add_option("--zero", options.zero, "ZeRO stage");

@@ -12,7 +12,8 @@ namespace meshtorch {
 // Keys in the order they are given.
 using Json = nlohmann::ordered_json;
 
-Metrics::Metrics(const std::string& folder) : folder_(folder) {
+Metrics::Metrics(const std::string& folder, bool writes) : folder_(folder), writes_(writes) {
+  if (!writes) return;
   std::error_code error;
   std::filesystem::create_directories(folder_, error);
   lines_.open(lines_path());
@@ -38,6 +39,7 @@ void Metrics::validation(std::int64_t step, double loss) {
 }
 
 void Metrics::draw() const {
+  if (!writes_) return;
   write_svg({.title = "loss",
              .x_label = "step",
              .y_label = "nats per byte",

@@ -16,8 +16,9 @@ namespace meshtorch {
 
 class Metrics {
  public:
-  // Makes the folder; a metrics.jsonl that is there is overwritten. Throws Error where that fails.
-  explicit Metrics(const std::string& folder);
+  // Makes the folder; a metrics.jsonl that is there is overwritten. Throws Error where that fails. With
+  // `writes` false nothing is left behind: of several processes, one writes.
+  explicit Metrics(const std::string& folder, bool writes = true);
 
   void step(std::int64_t step, const StepResult& result, double rate, double tokens_per_second);
   void validation(std::int64_t step, double loss);
@@ -29,6 +30,7 @@ class Metrics {
 
  private:
   std::string folder_;
+  bool writes_;
   std::ofstream lines_;
   Series train_{.name = "train"};
   Series validation_{.name = "validation"};

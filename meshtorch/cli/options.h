@@ -13,7 +13,7 @@
 namespace meshtorch {
 
 struct TrainOptions {
-  std::int64_t devices = 8;        // virtual devices of this process
+  std::int64_t devices = 8;        // virtual devices, of all processes together
   std::string mesh = "dp=4,tp=2";  // must have the axes dp and tp; others hold replicas
   std::int64_t microbatches = 4;   // of a step
   int zero = 1;                    // stage

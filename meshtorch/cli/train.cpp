@@ -12,6 +12,7 @@
 #include <meshtorch/checkpoint/module.h>
 #include <meshtorch/cli/metrics.h>
 #include <meshtorch/cli/report.h>
+#include <meshtorch/comm/environment.h>
 #include <meshtorch/meshtorch.h>
 
 namespace meshtorch {
@@ -98,20 +99,31 @@ void tell_outcome(std::ostream& out, const TrainOutcome& outcome, const Expected
       << with_commas(state.unsharded) << " without sharding\n\n";
 }
 
+// The option's devices are those of all processes.
+std::int64_t devices_here(const TrainOptions& options) {
+  const int processes = read_environment().processes;
+  if (options.devices % processes != 0) {
+    fail({"train", "--devices", text(options.devices, " devices over ", processes, " processes"),
+          text("use a multiple of ", processes)});
+  }
+  return options.devices / processes;
+}
+
 }  // namespace
 
-TrainOutcome train(const TrainOptions& options, std::ostream& out, bool terminal) {
+TrainOutcome train(const TrainOptions& options, std::ostream& log, bool terminal) {
   const Mesh plan = checked_mesh(options);
   const ByteText text(options.data);
-  if (options.threads > 0) at::set_num_threads(options.threads);
-  Runtime runtime({.devices = options.devices,
+  Runtime runtime({.devices = devices_here(options),
+                   .threads = options.threads,
                    .seed = options.seed,
                    .mode = options.strict ? Mode::strict : Mode::automatic});
   const Mesh mesh = runtime.make_mesh(plan.axes());
   Gpt model(options.model);
   const MatchReport leaves = shard(*model, mesh, gpt_sharding());
   TrainState state = make_state(options, mesh, model);
-  Metrics metrics(options.out);
+  std::ostream& out = runtime.out(log);
+  Metrics metrics(options.out, runtime.process() == 0);
   tell_setup(out, options, text, mesh, leaves);
 
   Progress progress({.steps = options.steps, .terminal = terminal}, out);

@@ -134,10 +134,12 @@ Mesh Runtime::make_mesh(std::vector<MeshAxis> axes) const {
   return Mesh(mesh.axes(), devices);
 }
 
-std::ostream& Runtime::out() const {
+std::ostream& Runtime::out(std::ostream& out) const {
   static std::ostream nowhere(nullptr);
-  return process() == 0 ? std::cout : nowhere;
+  return process() == 0 ? out : nowhere;
 }
+
+std::ostream& Runtime::out() const { return out(std::cout); }
 
 void Runtime::manual_seed(std::uint64_t seed) {
   random_ = {.seed = seed, .draws = 0};

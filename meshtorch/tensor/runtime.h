@@ -36,8 +36,8 @@ struct RuntimeOptions {
   // Seconds that a collective may wait for another process before every process throws Error. The
   // environment variable MESHTORCH_TIMEOUT overrides it.
   double timeout = 600;
-  // Several processes: compare the plain tensors that device_put, shard and ops take as replicated, by
-  // their checksums.
+  // Several processes: compare what device_put and shard are given by its checksum, as every process
+  // must give the same. It costs no message, and a pass over the values.
   bool check_inputs = true;
   // Of every random number drawn on a sharded tensor, and (via torch::manual_seed) on a plain one.
   std::uint64_t seed = 0;
@@ -79,8 +79,9 @@ class Runtime {
   // This process's number and how many there are: 0 of 1 where the program was started alone.
   int process() const { return communicator_->process(); }
   int processes() const { return communicator_->processes(); }
-  // Where a program of several processes prints: std::cout on process 0, nowhere on the others.
-  std::ostream& out() const;
+  // Where a program of several processes prints: `out` on process 0, nowhere on the others.
+  std::ostream& out(std::ostream& out) const;
+  std::ostream& out() const;  // of std::cout
 
   const RuntimeOptions& options() const { return options_; }
   Communicator& communicator() { return *communicator_; }

@@ -4,6 +4,8 @@
 #include <torch/torch.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/combine.h>
+#include <meshtorch/comm/distributed/digest.h>
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/redistribute.h>
@@ -136,17 +138,8 @@ struct Full : torch::autograd::Function<Full> {
   }
 };
 
-bool differentiable(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
-
-}  // namespace
-
-at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding) {
-  if (!x.defined()) {
-    fail({.op = "device_put",
-          .where = "x",
-          .what = "is undefined, expected a tensor",
-          .remedy = "give it a value first"});
-  }
+// What device_put may be given, resolved.
+Layout checked(const NamedSharding& sharding, std::int64_t rank) {
   if (!sharding.mesh.defined()) {
     fail({.op = "device_put",
           .where = "sharding",
@@ -161,11 +154,71 @@ at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding) {
                        " devices, this runtime has ", runtime.communicator().devices()),
           .remedy = "make the mesh with Runtime::make_mesh"});
   }
-  const Layout layout = resolve(sharding.mesh, sharding.spec, x.dim(), "device_put", "x");
+  if (runtime.communicator().addressable(sharding.mesh).empty()) {
+    fail({.op = "device_put",
+          .where = "sharding",
+          .what = text("mesh ", sharding.mesh, " has no device of process ", runtime.process()),
+          .remedy = "make the mesh with Runtime::make_mesh, which gives every process a part"});
+  }
+  return resolve(sharding.mesh, sharding.spec, rank, "device_put", "x");
+}
+
+// Tells the other processes what this one places.
+void record_input(const at::Tensor& plain, const NamedSharding& sharding) {
+  Runtime& runtime = Runtime::current();
+  if (runtime.processes() == 1 || plain.is_meta()) return;
+  const bool check = runtime.options().check_inputs && plain.layout() == at::kStrided;
+  const std::uint64_t sum = check ? checksum(plain) : 0;
+  runtime.communicator().record(
+      text("device_put of ", plain.scalar_type(), plain.sizes(), " to ", sharding.spec, " on ",
+           sharding.mesh, check ? text(", checksum ", std::hex, sum) : ""),
+      sum);
+}
+
+// Where several processes hold the same elements, that they hold the same values: one gather of
+// checksums.
+void check_replicas(const Mesh& mesh, const Shape& shape, const Layout& layout,
+                    const Shards& locals) {
+  AxisList copies;
+  for (int axis = 0; axis < mesh.rank(); ++axis) {
+    if (mesh.axis_size(axis) > 1 && !layout.sharded().contains(axis)) copies.push_back(axis);
+  }
+  if (copies.empty()) return;
+  Shards sums;
+  for (const at::Tensor& local : locals)
+    sums.push_back(at::full({1}, static_cast<std::int64_t>(checksum(local)), at::kLong));
+  Request request = Request::all_gather(mesh, copies, 0);
+  request.even = true;
+  const std::int64_t bytes = (mesh.shards(copies) - 1) * 8;
+  const Shards all = run_collective(std::move(request), sums, {.bytes = bytes},
+                                    {.op = "device_put", .origin = Origin::asked, .where = ""});
+  for (const at::Tensor& sum : all) {
+    if (at::equal(sum, sum.select(0, 0).expand_as(sum))) continue;
+    fail({.op = "device_put",
+          .where = "part",
+          .what = text("processes that hold the same elements of [", join(shape),
+                       "] gave different values"),
+          .remedy = "read the same rows on each"});
+  }
+}
+
+bool differentiable(const at::Tensor& x) { return at::GradMode::is_enabled() && x.requires_grad(); }
+
+}  // namespace
+
+at::Tensor device_put(const at::Tensor& x, const NamedSharding& sharding) {
+  if (!x.defined()) {
+    fail({.op = "device_put",
+          .where = "x",
+          .what = "is undefined, expected a tensor",
+          .remedy = "give it a value first"});
+  }
+  const Layout layout = checked(sharding, x.dim());
   if (const ShardedView* view = sharded_view(x)) {
     if (view->mesh() == sharding.mesh) return reshard(x, sharding.spec);
     return device_put(full(x), sharding);
   }
+  record_input(x, sharding);
   return differentiable(x) ? Put::apply(x, sharding.mesh, layout) : put(x, sharding.mesh, layout);
 }
 
@@ -174,6 +227,72 @@ std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs,
   std::vector<at::Tensor> results;
   for (const at::Tensor& x : xs) results.push_back(device_put(x, sharding));
   return results;
+}
+
+Box process_box(const NamedSharding& sharding, const Shape& global_shape) {
+  const Layout layout = checked(sharding, static_cast<std::int64_t>(global_shape.size()));
+  Box box;
+  std::vector<Box> held;  // each once
+  for (const std::int64_t position : Runtime::current().communicator().addressable(sharding.mesh)) {
+    Box piece = shard_box(sharding.mesh, global_shape, layout, position);
+    if (volume(piece) == 0 && !box.empty()) continue;
+    if (std::find(held.begin(), held.end(), piece) != held.end()) continue;
+    if (box.empty() || volume(box) == 0) box = piece;
+    for (std::size_t dim = 0; dim < piece.size(); ++dim) {
+      box[dim].begin = std::min(box[dim].begin, piece[dim].begin);
+      box[dim].end = std::max(box[dim].end, piece[dim].end);
+    }
+    held.push_back(std::move(piece));
+  }
+  std::int64_t sum = 0;
+  for (const Box& piece : held) sum += volume(piece);
+  if (sum != volume(box)) {
+    fail({.op = "process_box",
+          .where = "sharding",
+          .what =
+              text("the devices of process ", Runtime::current().process(), " hold ", sum,
+                   " elements that do not fill a box, by ", sharding.spec, " on ", sharding.mesh),
+          .remedy = "give device_put the whole tensor"});
+  }
+  return box;
+}
+
+at::Tensor device_put(const ProcessLocal& part, const NamedSharding& sharding) {
+  const Shape& shape = part.global_shape;
+  const Box box = process_box(sharding, shape);
+  const Layout layout = checked(sharding, static_cast<std::int64_t>(shape.size()));
+  if (!layout.unreduced.empty()) {
+    fail({.op = "device_put",
+          .where = "sharding",
+          .what = text(sharding.spec, " is unreduced, a part is a value"),
+          .remedy = "leave unreduced out"});
+  }
+  if (!part.data.defined() || shape_of(part.data) != shape_of(box)) {
+    fail({.op = "device_put",
+          .where = "part",
+          .what = text("has shape [",
+                       part.data.defined() ? join(shape_of(part.data)) : std::string("undefined"),
+                       "], expected [", join(shape_of(box)), "], which process ",
+                       Runtime::current().process(), " holds of [", join(shape), "] by ",
+                       sharding.spec),
+          .remedy = "give what process_box says"});
+  }
+  const Mesh& mesh = sharding.mesh;
+  at::AutoDispatchBelowADInplaceOrView below;
+  Runtime& runtime = Runtime::current();
+  Shards locals;
+  for (const std::int64_t position : runtime.communicator().addressable(mesh)) {
+    const Box piece = shard_box(mesh, shape, layout, position);
+    locals.push_back(volume(piece) == 0 ? at::empty(shape_of(piece), part.data.options())
+                                        : fresh(narrow(part.data.detach(), piece, box)));
+  }
+  if (runtime.processes() > 1) {
+    runtime.communicator().record(text("device_put of parts of ", part.data.scalar_type(), "[",
+                                       join(shape), "] to ", sharding.spec, " on ", mesh),
+                                  0);
+    if (runtime.options().check_inputs) check_replicas(mesh, shape, layout, locals);
+  }
+  return placed(mesh, shape, layout, std::move(locals));
 }
 
 at::Tensor reshard(const at::Tensor& x, const PartitionSpec& spec) {
