@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/comm/distributed/distributed.h>
 
+#include <ATen/ThreadLocalState.h>
+
 #include <exception>
 #include <iostream>
 #include <map>
@@ -16,25 +18,31 @@ namespace {
 
 class Flight final : public Pending::Work {
  public:
-  Flight(WorkQueue& queue, std::function<CollectiveResult()> run)
-      : queue_(queue),
-        job_(std::make_shared<WorkQueue::Job>([this, run = std::move(run)] { result_ = run(); })) {}
+  Flight(std::shared_ptr<WorkQueue> queue, std::function<CollectiveResult()> run)
+      : queue_(std::move(queue)),
+        job_(std::make_shared<WorkQueue::Job>(
+            [result = result_, run = std::move(run), state = at::ThreadLocalState()] {
+              const at::ThreadLocalStateGuard as_begun(state);  // grad mode, dispatch keys
+              *result = run();
+            })) {}
 
   const std::shared_ptr<WorkQueue::Job>& job() const { return job_; }
-  bool done() const override { return queue_.done(*job_); }
+  bool done() const override { return queue_->done(*job_); }
   const Shards& wait() override {
-    queue_.wait(*job_);
-    return result_.shards;
+    queue_->wait(*job_);
+    return result_->shards;
   }
-  std::int64_t wire_bytes() const override { return result_.wire_bytes; }
+  std::int64_t wire_bytes() const override { return result_->wire_bytes; }
 
  private:
-  WorkQueue& queue_;
-  CollectiveResult result_;
+  std::shared_ptr<WorkQueue> queue_;
+  // The job's: a program may drop the handle while it runs.
+  std::shared_ptr<CollectiveResult> result_ = std::make_shared<CollectiveResult>();
   std::shared_ptr<WorkQueue::Job> job_;
 };
 
-// What the processes must agree on beside the request itself. Sizes that may differ are left out.
+// What the processes must agree on beside the request itself. Sizes that may differ are left out, those
+// of another group's members too (session.h: the two sides of a message compare its shape).
 std::string describe(const Request& request, const Shards& shards) {
   std::string result = request.to_string();
   const bool uneven = !request.even && (request.kind == Collective::all_gather ||
@@ -43,7 +51,7 @@ std::string describe(const Request& request, const Shards& shards) {
   result += text(", ", shards[0].scalar_type());
   if (request.kind == Collective::permute) {
     result += text("[", join(request.shape), "]");
-  } else if (uneven) {
+  } else if (uneven || request.mesh.groups(request.axes).size() > 1) {
     result += text(" of ", shards[0].dim(), " dims, dims ", request.dim, " ", request.concat_dim);
   } else {
     result += text(shards[0].sizes(), " dims ", request.dim, " ", request.concat_dim);
@@ -53,18 +61,19 @@ std::string describe(const Request& request, const Shards& shards) {
 
 class DistributedCommunicator;
 DistributedCommunicator* live = nullptr;
+std::uint64_t runtimes = 0;  // of this program so far; every process makes the same ones
 
 class DistributedCommunicator final : public Communicator {
  public:
   DistributedCommunicator(std::unique_ptr<Transport> transport, const DistributedOptions& options)
       : transport_(std::move(transport)),
         devices_(options.devices),
-        session_(*transport_, options.timeout),
-        queue_(transport_->any_thread()) {
-    live = this;
+        session_(*transport_, options.timeout, runtimes++),
+        queue_(std::make_shared<WorkQueue>(transport_->any_thread())) {
     watch_for_the_end();
     record(text("Runtime of ", devices_, " devices a process"), 0);
     barrier();
+    live = this;
   }
 
   // Processes end together: one that comes here while others still compute has left the program early.
@@ -75,12 +84,13 @@ class DistributedCommunicator final : public Communicator {
     }
     try {
       if (session_.failure().empty()) {
-        queue_.drain();
+        queue_->drain();
         exchange_all(session_.enter("the end of the Runtime"));
       }
     } catch (const std::exception& error) {
       std::cerr << error.what() << std::endl;
     }
+    queue_->drain();  // handles may outlive this; jobs may not
   }
 
   std::int64_t devices() const override { return devices_ * processes(); }
@@ -103,7 +113,7 @@ class DistributedCommunicator final : public Communicator {
 
   void barrier() override {
     const Ticket ticket = session_.enter("barrier");
-    queue_.drain();
+    queue_->drain();
     exchange_all(ticket);
   }
 
@@ -125,7 +135,7 @@ class DistributedCommunicator final : public Communicator {
                                                     request = std::move(request)] {
       return run_collective(session_, ticket, placement(request.mesh), process(), request, shards);
     });
-    queue_.add(flight->job(), now);
+    queue_->add(flight->job(), now);
     return Pending(std::move(flight));
   }
 
@@ -164,7 +174,7 @@ class DistributedCommunicator final : public Communicator {
   Session session_;
   mutable std::mutex placements_mutex_;
   mutable std::map<std::uint64_t, Placement> placements_;
-  WorkQueue queue_;  // last: its jobs use the others
+  std::shared_ptr<WorkQueue> queue_;
 };
 
 // What ends a process without unwinding: the others shall hear of it.

@@ -20,12 +20,31 @@ constexpr double kAnswerWithin = 3;       // seconds that the others get to say 
 
 enum Notice : char { kWaiting = 'W', kReport = 'R' };
 
-at::Tensor header(std::uint64_t sequence, std::uint64_t digest) {
-  at::Tensor tensor = at::empty({2}, at::kLong);
+at::Tensor header(std::uint64_t sequence, std::uint64_t digest, std::uint64_t shapes) {
+  at::Tensor tensor = at::empty({3}, at::kLong);
   auto* words = tensor.mutable_data_ptr<std::int64_t>();
   words[0] = static_cast<std::int64_t>(sequence);
   words[1] = static_cast<std::int64_t>(digest);
+  words[2] = static_cast<std::int64_t>(shapes);
   return tensor;
+}
+
+std::uint64_t digest_of_shapes(const Shards& tensors) {
+  std::uint64_t digest = 0;
+  for (const at::Tensor& tensor : tensors) {
+    for (const std::int64_t size : tensor.sizes())
+      digest = mix(digest, static_cast<std::uint64_t>(size));
+    digest = mix(digest, tensor.nbytes());
+  }
+  return digest;
+}
+
+// All but the header.
+std::string shapes_of(const Parcel& parcel) {
+  std::vector<std::string> shapes;
+  for (std::size_t i = 1; i < parcel.in.size(); ++i)
+    shapes.push_back(text(parcel.in[i].sizes(), " ", parcel.in[i].scalar_type()));
+  return join(shapes);
 }
 
 std::uint64_t word(const at::Tensor& header, int i) {
@@ -54,9 +73,12 @@ std::string Session::failure() const {
 
 void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
   if (const std::string why = failure(); !why.empty()) throw Error(why);
+  std::vector<std::uint64_t> expected;
   for (Parcel& parcel : parcels) {
-    parcel.out.insert(parcel.out.begin(), header(ticket.sequence, ticket.digest));
-    parcel.in.insert(parcel.in.begin(), header(0, 0));
+    expected.push_back(digest_of_shapes(parcel.in));
+    parcel.out.insert(parcel.out.begin(),
+                      header(ticket.sequence, ticket.digest, digest_of_shapes(parcel.out)));
+    parcel.in.insert(parcel.in.begin(), header(0, 0, 0));
   }
   const auto begin = Clock::now();
   bool told = false;
@@ -67,8 +89,14 @@ void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
   }
   for (const Parcel& parcel : parcels) {
     const at::Tensor& theirs = parcel.in.front();
+    const std::uint64_t shapes = expected[static_cast<std::size_t>(&parcel - parcels.data())];
     if (word(theirs, 0) != ticket.sequence || word(theirs, 1) != ticket.digest)
       fall_apart(ticket, Report::Kind::differs, "");
+    if (word(theirs, 2) != shapes) {
+      fall_apart(ticket, Report::Kind::differs,
+                 text("expected ", shapes_of(parcel), " from process ", parcel.peer,
+                      ", which sent other shapes"));
+    }
   }
 }
 
@@ -77,7 +105,7 @@ void Session::watch(const Ticket& ticket, Clock::time_point begin, bool& told) {
   const double waited = seconds_since(begin);
   if (!told && waited > std::min(kTellAfter, timeout_ / 4)) {
     told = true;
-    tell_all(text(static_cast<char>(kWaiting), ticket.sequence, " ", ticket.digest));
+    tell_all(text(static_cast<char>(kWaiting), number_, " ", ticket.sequence, " ", ticket.digest));
   }
   if (waited > timeout_)
     fall_apart(ticket, Report::Kind::waited,
@@ -90,9 +118,9 @@ void Session::listen(const Ticket& ticket) {
     const auto& [peer, message] = *notice;
     std::istringstream in(message.substr(1));
     if (message.front() == kWaiting) {
-      std::uint64_t sequence = 0, digest = 0;
-      in >> sequence >> digest;
-      compare(ticket, sequence, digest);
+      std::uint64_t number = 0, sequence = 0, digest = 0;
+      in >> number >> sequence >> digest;
+      if (number == number_) compare(ticket, sequence, digest);
     } else {
       take_report(peer, message);
       fall_apart(ticket, Report::Kind::answers, "");

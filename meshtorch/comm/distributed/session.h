@@ -3,7 +3,8 @@
 // That all processes run the same program. Every collective, and everything else that each process must
 // do alike, has a place in program order and adds to a digest of the program so far. Every message
 // begins with both, so processes that differ find out at their next exchange, whatever it was that
-// differed. A process that waits tells the others after a second where it waits; one that finds a
+// differed; and with a digest of the shapes that follow, which may differ between groups but not between
+// the two sides of a message. A process that waits tells the others after a second where it waits; one that finds a
 // difference, waits too long or fails tells the others that too, with the last things it did; then each
 // process throws an Error that says who differs, and where.
 #pragma once
@@ -22,8 +23,10 @@ namespace meshtorch {
 
 class Session {
  public:
-  // `timeout` in seconds: how long a collective may wait for another process.
-  Session(Transport& transport, double timeout) : transport_(transport), timeout_(timeout) {}
+  // `timeout` in seconds: how long a collective may wait for another process. `number` tells this session
+  // from others over the same transport, whose notices may still be under way.
+  Session(Transport& transport, double timeout, std::uint64_t number = 0)
+      : transport_(transport), timeout_(timeout), number_(number) {}
 
   // Takes the next place. `value` joins the digest beside the text.
   Ticket enter(std::string what, std::uint64_t value = 0);
@@ -51,6 +54,7 @@ class Session {
 
   Transport& transport_;
   const double timeout_;
+  const std::uint64_t number_;
   mutable std::mutex mutex_;  // of the following
   std::uint64_t sequence_ = 0;
   std::uint64_t digest_ = 0;

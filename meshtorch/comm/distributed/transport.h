@@ -30,10 +30,13 @@ class Transport {
   virtual int processes() const = 0;
   // Whether calls may come from several threads, one at a time.
   virtual bool any_thread() const = 0;
+  // Whether the headers of an exchange go, and are compared, in one of their own before the rest: for an
+  // engine that waits forever where another refuses.
+  virtual bool headers_first() const { return false; }
 
-  // Returns when all is sent and received. Calls `idle` every now and then meanwhile; what that throws
-  // ends the exchange. Throws TransportError where the engine refuses, a message that is longer than
-  // what waits for it included.
+  // Returns when all is sent and received; the first exchange of all is with every process. Calls `idle`
+  // every now and then meanwhile; what that throws ends the exchange. Throws TransportError where the
+  // engine refuses, a message that is longer than what waits for it included.
   virtual void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) = 0;
 
   // Notices, outside of the order of exchanges. `tell` returns at once, whether anybody hears or not.

@@ -169,9 +169,13 @@ class World {
 
   template <class F>
   static void in_messages(const at::Tensor& tensor, F f) {
+    // One for an empty tensor too: the other side may be wrong in expecting more.
     const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-    for (std::int64_t offset = 0; offset < bytes; offset += kMessageBytes)
+    std::int64_t offset = 0;
+    do {
       f(offset, static_cast<int>(std::min(kMessageBytes, bytes - offset)));
+      offset += kMessageBytes;
+    } while (offset < bytes);
   }
 
   bool all_done(std::vector<MPI_Request>& requests) {
