@@ -47,6 +47,18 @@ std::string shapes_of(const Parcel& parcel) {
   return join(shapes);
 }
 
+// Of each parcel the header, or what follows it.
+std::vector<Parcel> cut(const std::vector<Parcel>& parcels, bool header) {
+  const auto part = [&](const Shards& tensors) {
+    const auto end = tensors.begin() + 1;
+    return header ? Shards(tensors.begin(), end) : Shards(end, tensors.end());
+  };
+  std::vector<Parcel> result;
+  for (const Parcel& parcel : parcels)
+    result.push_back({.peer = parcel.peer, .out = part(parcel.out), .in = part(parcel.in)});
+  return result;
+}
+
 std::uint64_t word(const at::Tensor& header, int i) {
   return static_cast<std::uint64_t>(header.const_data_ptr<std::int64_t>()[i]);
 }
@@ -82,10 +94,18 @@ void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
   }
   const auto begin = Clock::now();
   bool told = false;
-  try {
-    transport_.exchange(parcels, [&] { watch(ticket, begin, told); });
-  } catch (const TransportError& error) {
-    fall_apart(ticket, Report::Kind::engine, text("reports of its engine: ", error.what()));
+  const auto pass = [&](const std::vector<Parcel>& some) {
+    try {
+      transport_.exchange(some, [&] { watch(ticket, begin, told); });
+    } catch (const TransportError& error) {
+      fall_apart(ticket, Report::Kind::engine, text("reports of its engine: ", error.what()));
+    }
+  };
+  const bool apart = transport_.headers_first();
+  if (apart) {
+    pass(cut(parcels, true));
+  } else {
+    pass(parcels);
   }
   for (const Parcel& parcel : parcels) {
     const at::Tensor& theirs = parcel.in.front();
@@ -98,6 +118,7 @@ void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
                       ", which sent other shapes"));
     }
   }
+  if (apart) pass(cut(parcels, false));
 }
 
 void Session::watch(const Ticket& ticket, Clock::time_point begin, bool& told) {
