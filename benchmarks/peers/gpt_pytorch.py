@@ -254,7 +254,7 @@ def main():
     run(args)
     if dist.is_initialized():
         dist.barrier()
-        os._exit(0)  # after fsdp2, the exit that tears down gloo's threads aborts 1 time in 10
+        os._exit(0)  # after fsdp2, an orderly exit now and then aborts (torch 2.15)
 
 
 if __name__ == "__main__":
