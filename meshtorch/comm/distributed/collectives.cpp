@@ -144,6 +144,7 @@ class Collectives {
     for (std::size_t i = 0; i < group.processes.size(); ++i) {
       const int peer = group.processes[i];
       if (peer == me_) continue;
+      for (const std::int64_t size : sum.shape) mail_.agree(peer, static_cast<std::uint64_t>(size));
       for (const at::Tensor& value : whole) {
         if (value.defined())
           mail_.send(peer, sum.direct() ? value : narrow(value, 0, sum.slices[i]));

@@ -3,11 +3,18 @@
 
 #include <ATen/ATen.h>
 
+#include <meshtorch/comm/distributed/digest.h>
+
 namespace meshtorch {
 
 void Mail::send(int peer, const at::Tensor& tensor) {
   bytes_ += static_cast<std::int64_t>(tensor.nbytes());
   parcel(peer).out.push_back(tensor.contiguous());
+}
+
+void Mail::agree(int peer, std::uint64_t value) {
+  std::uint64_t& agreed = parcel(peer).agreed;
+  agreed = mix(agreed, value);
 }
 
 std::int64_t Mail::exchange(Session& session, const Ticket& ticket) {

@@ -16,6 +16,9 @@ class Mail {
   // Of a contiguous tensor, which is written.
   void receive(int peer, const at::Tensor& tensor) { parcel(peer).in.push_back(tensor); }
 
+  // What both sides must have alike, beside the shapes of what they send.
+  void agree(int peer, std::uint64_t value);
+
   // Returns the bytes sent.
   std::int64_t exchange(Session& session, const Ticket& ticket);
 

@@ -29,8 +29,7 @@ at::Tensor header(std::uint64_t sequence, std::uint64_t digest, std::uint64_t sh
   return tensor;
 }
 
-std::uint64_t digest_of_shapes(const Shards& tensors) {
-  std::uint64_t digest = 0;
+std::uint64_t digest_of_shapes(const Shards& tensors, std::uint64_t digest) {
   for (const at::Tensor& tensor : tensors) {
     for (const std::int64_t size : tensor.sizes())
       digest = mix(digest, static_cast<std::uint64_t>(size));
@@ -85,12 +84,12 @@ std::string Session::failure() const {
 
 void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
   if (const std::string why = failure(); !why.empty()) throw Error(why);
-  std::vector<std::uint64_t> expected;
   for (Parcel& parcel : parcels) {
-    expected.push_back(digest_of_shapes(parcel.in));
-    parcel.out.insert(parcel.out.begin(),
-                      header(ticket.sequence, ticket.digest, digest_of_shapes(parcel.out)));
+    const std::uint64_t shapes = digest_of_shapes(parcel.in, parcel.agreed);
+    parcel.out.insert(parcel.out.begin(), header(ticket.sequence, ticket.digest,
+                                                 digest_of_shapes(parcel.out, parcel.agreed)));
     parcel.in.insert(parcel.in.begin(), header(0, 0, 0));
+    parcel.arrived = [this, &ticket, &parcel, shapes] { verify(ticket, parcel, shapes); };
   }
   const auto begin = Clock::now();
   bool told = false;
@@ -107,18 +106,19 @@ void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
   } else {
     pass(parcels);
   }
-  for (const Parcel& parcel : parcels) {
-    const at::Tensor& theirs = parcel.in.front();
-    const std::uint64_t shapes = expected[static_cast<std::size_t>(&parcel - parcels.data())];
-    if (word(theirs, 0) != ticket.sequence || word(theirs, 1) != ticket.digest)
-      fall_apart(ticket, Report::Kind::differs, "");
-    if (word(theirs, 2) != shapes) {
-      fall_apart(ticket, Report::Kind::differs,
-                 text("expected ", shapes_of(parcel), " from process ", parcel.peer,
-                      ", which sent other shapes"));
-    }
-  }
-  if (apart) pass(cut(parcels, false));
+  if (!apart) return;
+  for (const Parcel& parcel : parcels) parcel.arrived();
+  pass(cut(parcels, false));
+}
+
+void Session::verify(const Ticket& ticket, const Parcel& parcel, std::uint64_t shapes) {
+  const at::Tensor& theirs = parcel.in.front();
+  if (word(theirs, 0) != ticket.sequence || word(theirs, 1) != ticket.digest)
+    fall_apart(ticket, Report::Kind::differs, "");
+  if (word(theirs, 2) == shapes) return;
+  fall_apart(ticket, Report::Kind::differs,
+             text("expected ", shapes_of(parcel), " from process ", parcel.peer,
+                  ", which holds other shapes"));
 }
 
 void Session::watch(const Ticket& ticket, Clock::time_point begin, bool& told) {

@@ -4,6 +4,7 @@
 // the algorithms, their order, the detection of processes that disagree - is distributed.h's.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -19,7 +20,9 @@ namespace meshtorch {
 struct Parcel {
   int peer = 0;
   Shards out;
-  Shards in;  // written
+  Shards in;                      // written
+  std::uint64_t agreed = 0;       // a digest of what else both sides must have alike
+  std::function<void()> arrived;  // to be called when the first of `in` is there: see exchange
 };
 
 class Transport {
@@ -36,7 +39,8 @@ class Transport {
 
   // Returns when all is sent and received; the first exchange of all is with every process. Calls `idle`
   // every now and then meanwhile; what that throws ends the exchange. Throws TransportError where the
-  // engine refuses, a message that is longer than what waits for it included.
+  // engine refuses. An engine that writes past the end of what is shorter than the message, as Open MPI
+  // 4.1 does, lets nothing in after a parcel's first tensor until its `arrived` has returned.
   virtual void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) = 0;
 
   // Notices, outside of the order of exchanges. `tell` returns at once, whether anybody hears or not.

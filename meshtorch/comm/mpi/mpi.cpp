@@ -72,14 +72,18 @@ class World {
   void give_up() { broken_ = true; }
 
   void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) {
-    std::vector<MPI_Request> requests;
+    Requests requests;
+    std::vector<Requests> firsts(parcels.size());
     try {
       {
         const std::lock_guard lock(mutex_);
-        for (const Parcel& parcel : parcels) post(parcel, requests);
+        for (std::size_t i = 0; i < parcels.size(); ++i) {
+          receive(parcels[i], 0, 1, firsts[i]);
+          send(parcels[i], requests);
+        }
       }
       const auto begin = Clock::now();
-      for (int polls = 1; !all_done(requests); ++polls) {
+      for (int polls = 1; !(let_in(parcels, firsts, requests) && all_done(requests)); ++polls) {
         if (polls % kPollsPerIdle == 0) idle();
         if (polls < kSpins) continue;
         if (Clock::now() - begin < kSpinFor) {
@@ -148,15 +152,39 @@ class World {
     MPI_Request request;
   };
 
-  void post(const Parcel& parcel, std::vector<MPI_Request>& requests) {
-    for (const at::Tensor& tensor : parcel.in) {
-      auto* at = static_cast<char*>(tensor.mutable_data_ptr());
-      in_messages(tensor, [&](std::int64_t offset, int size) {
+  using Requests = std::vector<MPI_Request>;
+
+  // Receives what follows the first tensor of each parcel of which that is there and found right;
+  // whether all are.
+  bool let_in(const std::vector<Parcel>& parcels, std::vector<Requests>& firsts,
+              Requests& requests) {
+    bool all = true;
+    for (std::size_t i = 0; i < parcels.size(); ++i) {
+      if (firsts[i].empty()) continue;
+      if (!all_done(firsts[i])) {
+        all = false;
+        continue;
+      }
+      firsts[i].clear();
+      if (parcels[i].arrived) parcels[i].arrived();
+      const std::lock_guard lock(mutex_);
+      receive(parcels[i], 1, parcels[i].in.size(), requests);
+    }
+    return all;
+  }
+
+  void receive(const Parcel& parcel, std::size_t begin, std::size_t end, Requests& requests) {
+    for (std::size_t i = begin; i < std::min(end, parcel.in.size()); ++i) {
+      auto* at = static_cast<char*>(parcel.in[i].mutable_data_ptr());
+      in_messages(parcel.in[i], [&](std::int64_t offset, int size) {
         check(MPI_Irecv(at + offset, size, MPI_BYTE, parcel.peer, 0, data_,
                         &requests.emplace_back(MPI_REQUEST_NULL)),
               "MPI_Irecv");
       });
     }
+  }
+
+  void send(const Parcel& parcel, Requests& requests) {
     for (const at::Tensor& tensor : parcel.out) {
       const auto* at = static_cast<const char*>(tensor.const_data_ptr());
       in_messages(tensor, [&](std::int64_t offset, int size) {
@@ -169,16 +197,12 @@ class World {
 
   template <class F>
   static void in_messages(const at::Tensor& tensor, F f) {
-    // One for an empty tensor too: the other side may be wrong in expecting more.
     const auto bytes = static_cast<std::int64_t>(tensor.nbytes());
-    std::int64_t offset = 0;
-    do {
+    for (std::int64_t offset = 0; offset < bytes; offset += kMessageBytes)
       f(offset, static_cast<int>(std::min(kMessageBytes, bytes - offset)));
-      offset += kMessageBytes;
-    } while (offset < bytes);
   }
 
-  bool all_done(std::vector<MPI_Request>& requests) {
+  bool all_done(Requests& requests) {
     if (requests.empty()) return true;
     const std::lock_guard lock(mutex_);
     statuses_.resize(requests.size());
