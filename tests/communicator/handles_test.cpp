@@ -37,7 +37,7 @@ class HandlesTest : public CommunicatorTest {
   }
 };
 
-INSTANTIATE_TEST_SUITE_P(On, HandlesTest, kWorlds, name);
+INSTANTIATE_TEST_SUITE_P(On, HandlesTest, testing::ValuesIn(worlds()), name);
 
 TEST_P(HandlesTest, WaitedForInReverse) {
   auto flights = take_off();

@@ -21,7 +21,7 @@ class WireTest : public CommunicatorTest {
   bool aligned() const { return (GetParam().devices & (GetParam().devices - 1)) == 0; }
 };
 
-INSTANTIATE_TEST_SUITE_P(On, WireTest, kRealWorlds, name);
+INSTANTIATE_TEST_SUITE_P(On, WireTest, testing::ValuesIn(real_worlds()), name);
 
 TEST_P(WireTest, OfSums) {
   if (!aligned() || processes() == 3) GTEST_SKIP() << "blocks are not subtrees";

@@ -63,6 +63,19 @@ std::string name(const testing::TestParamInfo<World>& info) {
   return text(info.param.simulated ? "simulated" : "devices", info.param.devices);
 }
 
+std::vector<World> real_worlds() {
+  std::vector<World> worlds{{1}, {2}, {3}, {4}};
+  if (read_environment().processes == 1) worlds.insert(worlds.end(), {{5}, {6}, {8}});
+  return worlds;
+}
+
+std::vector<World> worlds() {
+  std::vector<World> worlds = real_worlds();
+  if (read_environment().processes > 1) return worlds;
+  for (const std::int64_t devices : {1, 2, 3, 4, 6, 8}) worlds.push_back({devices, true});
+  return worlds;
+}
+
 void CommunicatorTest::SetUp() {
   processes_ = read_environment().processes;
   const std::int64_t devices = GetParam().devices;

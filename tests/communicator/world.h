@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What the suite runs on: the communicator that this program's processes have together (local where it
-// was started alone), with 1 to 4 devices a process, and the simulated one of as many devices.
+// was started alone), with 1 to 4 devices a process; and the simulated one.
 #pragma once
 
 #include <memory>
@@ -22,9 +22,9 @@ struct World {
 };
 
 std::string name(const testing::TestParamInfo<World>& info);
-inline const auto kWorlds = testing::Values(World{1}, World{2}, World{3}, World{4}, World{1, true},
-                                            World{2, true}, World{3, true}, World{4, true});
-inline const auto kRealWorlds = testing::Values(World{1}, World{2}, World{3}, World{4});
+// Alone: more devices, and the simulated ones.
+std::vector<World> real_worlds();
+std::vector<World> worlds();
 
 class CommunicatorTest : public testing::TestWithParam<World> {
  protected:
