@@ -171,6 +171,10 @@ void find_empty(Decision& decision, const Frame& frame,
   }
 }
 
+bool all_skip(const Decision& decision) {
+  return std::all_of(decision.skip.begin(), decision.skip.end(), [](bool skips) { return skips; });
+}
+
 void decide_gather(Decision& decision, const Frame& frame) {
   decision.run = Decision::Run::gather;
   decision.placement = {};
@@ -204,7 +208,7 @@ bool draws(const OpInfo& info) {
 std::shared_ptr<Decision> decide(Runtime& runtime, const Frame& frame,
                                  std::vector<AttributeRead>& reads) {
   auto decision = std::make_shared<Decision>();
-  const auto& positions = runtime.communicator().addressable(frame.mesh);
+  std::vector<std::int64_t> positions = runtime.communicator().addressable(frame.mesh);
   decision->sizes.resize(positions.size());
   decision->skip.assign(positions.size(), false);
   const OpEntry* entry = runtime.rules().find(frame.info.base);
@@ -231,8 +235,13 @@ std::shared_ptr<Decision> decide(Runtime& runtime, const Frame& frame,
   for (const Layout& layout : decision->placement.outputs) {
     decision->output_dims.push_back(std::make_shared<const DimAxes>(layout.dims));
   }
-  adapt_sizes(*decision, frame, positions);
   find_empty(*decision, frame, positions);
+  if (decision->kernel == nullptr && !frame.info.gives_views() && all_skip(*decision)) {
+    decision->stand_in = true;
+    decision->skip.push_back(false);
+    positions.push_back(0);
+  }
+  adapt_sizes(*decision, frame, positions);
   return decision;
 }
 
@@ -363,6 +372,13 @@ std::string Frame::operand_name(std::size_t operand) const {
     }
   }
   return "?";
+}
+
+at::Device Frame::device() const {
+  for (const ShardedView* view : views) {
+    if (view != nullptr) return view->locals().front().device();
+  }
+  return at::kCPU;
 }
 
 std::string Frame::layouts() const {

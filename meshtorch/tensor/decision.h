@@ -35,6 +35,7 @@ struct Frame {
   void find_meta();
   Layout layout(std::size_t operand) const;  // of a plain one: replicated
   std::string operand_name(std::size_t operand) const;
+  at::Device device() const;    // of the sharded operands' locals
   std::string layouts() const;  // "self P(dp), other P()"
 };
 
@@ -53,6 +54,9 @@ struct Decision {
   // Per device: arguments that spell a global size, with this device's value.
   std::vector<std::vector<std::pair<int, c10::IValue>>> sizes;
   std::vector<bool> skip;  // devices whose shard is empty: results are zeros
+  // All of this process's devices skip: what the results look like comes from a meta run of position 0,
+  // which stands behind them in `sizes` and `skip`.
+  bool stand_in = false;
   // Where the one operand that is written would lie best, if it were zeros that nobody laid out yet.
   std::optional<Layout> fresh;
   std::string rule_error;  // the rule did not bind: a bad call, or a bad rule

@@ -50,6 +50,7 @@ struct OpInfo {
   std::optional<c10::OperatorHandle> functional;  // of an in-place or out= op
 
   int argument(std::string_view name) const;  // position, or -1
+  bool gives_views() const { return !returns.empty() && returns[0].viewed_argument >= 0; }
 };
 
 OpInfo analyse(const c10::OperatorHandle& op);

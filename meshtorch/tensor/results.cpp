@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/runtime.h>
@@ -22,14 +24,18 @@ const std::shared_ptr<const DimAxes>& replicated_dims(std::size_t rank) {
 void ShardedOp::supply_skipped(const Frame& frame, const Decision& decision,
                                const std::vector<std::int64_t>& positions, Results& results) {
   for (std::size_t o = 0; o < results.tensors.size(); ++o) {
-    const at::Tensor model = results.tensors[o][0];
-    if (!model.defined()) continue;
+    const auto found = std::find_if(results.tensors[o].begin(), results.tensors[o].end(),
+                                    [](const at::Tensor& tensor) { return tensor.defined(); });
+    if (found == results.tensors[o].end()) continue;
+    const at::Tensor model = *found;
+    const auto options =
+        decision.stand_in ? model.options().device(frame.device()) : model.options();
     const Layout& layout = output_layout(decision, o);
     const Shape shape = output_shape(decision, o, model);
     for (std::size_t d = 0; d < positions.size(); ++d) {
       if (!decision.skip[d] || results.tensors[o][d].defined()) continue;
       results.tensors[o][d] =
-          at::zeros(shard_shape(frame.mesh, shape, layout, positions[d]), model.options());
+          at::zeros(shard_shape(frame.mesh, shape, layout, positions[d]), options);
     }
   }
 }

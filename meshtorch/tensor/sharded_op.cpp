@@ -141,8 +141,7 @@ std::vector<Shards> ShardedOp::move(const Frame& frame, const Decision& decision
 // A slice of a dense tensor is not dense, and some kernels of libtorch count on what their own forward
 // would have given them.
 void ShardedOp::make_dense(const Frame& frame, std::vector<Shards>& locals) {
-  const bool views = !info_->returns.empty() && info_->returns[0].viewed_argument >= 0;
-  for (std::size_t i = 0; i < locals.size() && !views; ++i) {
+  for (std::size_t i = 0; i < locals.size() && !info_->gives_views(); ++i) {
     if (locals[i].empty() || !frame.tensors[i].is_contiguous()) continue;
     const ShardedView* view = frame.views[i];
     if (view != nullptr && locals[i][0].is_same(view->locals()[0])) continue;
@@ -155,6 +154,7 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
   const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
   std::vector<Shards> locals = move(frame, decision);
   make_dense(frame, locals);
+  if (decision.stand_in) add_stand_ins(frame, decision, locals);
   std::vector<Shape> shapes;
   for (const at::Tensor& tensor : frame.tensors) {
     shapes.push_back(tensor.defined() ? tensor.sizes().vec() : Shape{});
@@ -179,9 +179,10 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
     }
     results.lists.assign(info_->returns.size(), -1);
   } else {
-    const bool views = !info_->returns.empty() && info_->returns[0].viewed_argument >= 0;
+    const bool views = info_->gives_views();
+    const std::size_t devices = positions.size() + (decision.stand_in ? 1 : 0);
     std::vector<std::size_t> tried;  // of meta locals: each distinct call once
-    for (std::size_t d = 0; d < positions.size(); ++d) {
+    for (std::size_t d = 0; d < devices; ++d) {
       if (decision.skip[d] && !views) continue;
       if (frame.meta) {
         const std::size_t same = same_call(decision, locals, tried, d);
@@ -193,19 +194,38 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
       }
       torch::jit::Stack local = call.stack(d);
       if (decision.rule.local_view) {
-        view_as_result(frame, decision, positions[d], local);
+        view_as_result(frame, decision, d < positions.size() ? positions[d] : 0, local);
       } else {
-        run_on_device(op, local, frame.meta);
+        run_on_device(op, local, frame.meta || d == positions.size());
       }
-      results.add(d, positions.size(), local);
+      results.add(d, devices, local);
     }
     supply_skipped(frame, decision, positions, results);
+    if (decision.stand_in) remove_stand_ins(locals, results);
     for_written(frame, [&](std::size_t operand) {
       bring_back(frame, operand, locals[operand], decision.placement.operands[operand]);
     });
   }
   for_written(frame, [&](std::size_t operand) { written(*frame.views[operand]); });
   put_results(frame, &decision, results, locals, stack);
+}
+
+void ShardedOp::add_stand_ins(const Frame& frame, const Decision& decision,
+                              std::vector<Shards>& locals) {
+  for (std::size_t i = 0; i < locals.size(); ++i) {
+    if (locals[i].empty()) continue;
+    locals[i].push_back(at::empty(
+        shard_shape(frame.mesh, shape_of(frame.tensors[i]), decision.placement.operands[i], 0),
+        locals[i][0].options().device(at::kMeta)));
+  }
+}
+
+void ShardedOp::remove_stand_ins(std::vector<Shards>& locals, Results& results) {
+  for (auto* lists : {&locals, &results.tensors}) {
+    for (Shards& shards : *lists) {
+      if (!shards.empty()) shards.pop_back();
+    }
+  }
 }
 
 void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta) {

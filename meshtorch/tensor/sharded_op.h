@@ -130,6 +130,10 @@ class ShardedOp final : public c10::OperatorKernel {
   // results.cpp
 
   // Devices whose shard is empty ran nothing: their results are zeros, the identity of every sum.
+  // decision.h: Decision::stand_in.
+  static void add_stand_ins(const Frame& frame, const Decision& decision,
+                            std::vector<Shards>& locals);
+  static void remove_stand_ins(std::vector<Shards>& locals, Results& results);
   void supply_skipped(const Frame& frame, const Decision& decision,
                       const std::vector<std::int64_t>& positions, Results& results);
   // A list of results (split) may share one entry of the rule.
