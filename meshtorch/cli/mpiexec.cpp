@@ -86,6 +86,7 @@ void keep_to_this_machine(MpiexecKind kind) {
   if (kind != MpiexecKind::open_mpi) return;
   for (const char* variable : {"OMPI_MCA_ras", "PRTE_MCA_ras"})
     setenv(variable, "^slurm,tm,lsf,gridengine", 0);
+  setenv("OMPI_MCA_plm", "isolated", 0);  // else mpirun of 4.1 refuses where there is no ssh
 }
 
 }  // namespace meshtorch
