@@ -21,6 +21,11 @@ inline std::string name_of(const std::vector<MeshAxis>& axes) {
   return name;
 }
 
+// Of several processes each holds a part of every mesh: smaller ones are none of theirs.
+inline bool reaches_all(const Runtime& runtime, const std::vector<MeshAxis>& axes) {
+  return Mesh(axes).size() >= runtime.processes();
+}
+
 // Equal to torch::allclose's formula, and of the same shape and dtype. Undefined equals undefined.
 inline void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& what,
                          double rtol = 1e-5, double atol = 1e-6) {
