@@ -41,8 +41,8 @@ int run() {
 
   const auto test_images = mt::device_put(digits.test.images, {mesh, P("dp")});
   const auto test_labels = mt::device_put(digits.test.labels, {mesh, P("dp")});
-  std::cout << digits.train.size() << " digits to train on, " << digits.test.size()
-            << " held out:\n";
+  runtime.out() << digits.train.size() << " digits to train on, " << digits.test.size()
+                << " held out:\n";
   mt::visualize_sharding(test_images);
 
   double held_out = 0;
@@ -61,14 +61,14 @@ int run() {
       loss_sum += loss.item<double>() * static_cast<double>(index.numel());
     }
     held_out = accuracy(model, test_images, test_labels);
-    std::cout << "epoch " << epoch + 1 << std::fixed << std::setprecision(4) << "  loss "
-              << loss_sum / static_cast<double>(digits.train.size()) << "  held-out accuracy "
-              << held_out << std::endl;
+    runtime.out() << "epoch " << epoch + 1 << std::fixed << std::setprecision(4) << "  loss "
+                  << loss_sum / static_cast<double>(digits.train.size()) << "  held-out accuracy "
+                  << held_out << std::endl;
   }
   const bool good = held_out > kWanted;
-  std::cout << "ops without a rule: " << runtime.fallbacks().size() << "\n"
-            << "held-out accuracy " << held_out << (good ? " is above " : " is NOT above ")
-            << kWanted << "\n";
+  runtime.out() << "ops without a rule: " << runtime.fallbacks().size() << "\n"
+                << "held-out accuracy " << held_out << (good ? " is above " : " is NOT above ")
+                << kWanted << "\n";
   return good ? 0 : 1;
 }
 

@@ -16,34 +16,34 @@ int run() {
   mt::Runtime runtime({.devices = 8});
   auto mesh = runtime.make_mesh({{"dp", 4}, {"tp", 2}});
 
-  std::cout << "x, dim 0 over dp and dim 1 over tp:\n";
+  runtime.out() << "x, dim 0 over dp and dim 1 over tp:\n";
   const auto plain_x = torch::randn({512, 64}), plain_w = torch::randn({64, 32});
   auto x = mt::device_put(plain_x, {mesh, P("dp", "tp")});
   mt::visualize_sharding(x);
 
-  std::cout << "\nw, its rows over tp, the same for every dp:\n";
+  runtime.out() << "\nw, its rows over tp, the same for every dp:\n";
   auto w = mt::device_put(plain_w, {mesh, P("tp")});
   mt::visualize_sharding(w);
 
-  std::cout << "\nx.matmul(w) contracts what tp cuts, so each device has a summand:\n";
+  runtime.out() << "\nx.matmul(w) contracts what tp cuts, so each device has a summand:\n";
   auto y = x.matmul(w);
   mt::visualize_sharding(y);
 
-  std::cout << "\nrelu is not linear, so the summands are added before it:\n";
+  runtime.out() << "\nrelu is not linear, so the summands are added before it:\n";
   auto z = torch::relu(y);
   mt::visualize_sharding(z);
 
-  std::cout << "\nthe same value, laid out otherwise:\n";
+  runtime.out() << "\nthe same value, laid out otherwise:\n";
   auto v = mt::reshard(z, P(mt::whole, "dp"));
   mt::visualize_sharding(v);
 
-  std::cout << "\nthe ledger:\n" << runtime.ledger().to_string();
+  runtime.out() << "\nthe ledger:\n" << runtime.ledger().to_string();
 
   const auto expected = torch::relu(plain_x.matmul(plain_w));
   const double error = (mt::full(v) - expected).abs().max().item<double>();
   const bool equal = error < 1e-4;
-  std::cout << "\nlargest difference from one device: " << error
-            << (equal ? ", ok\n" : ", FAILED\n");
+  runtime.out() << "\nlargest difference from one device: " << error
+                << (equal ? ", ok\n" : ", FAILED\n");
   return equal ? 0 : 1;
 }
 

@@ -26,5 +26,5 @@ int main() {
     loss.backward();  // gradients add up unreduced: nothing moves over dp
   }
   optimizer.step();  // one reduce-scatter, AdamW on the shards, one all-gather
-  std::cout << runtime.ledger().to_string();
+  runtime.out() << runtime.ledger().to_string();
 }

@@ -34,20 +34,20 @@ int run() {
                                 mt::PathRules{{"layers\\.0\\.", P("tp")},
                                               {"layers\\.1\\.weight", P(mt::whole, "tp")},
                                               {"layers\\.1\\.bias", P()}});
-  std::cout << report.to_string()
-            << "\nlayers.0.weight, torch's [out, in], by columns of the product:\n";
+  runtime.out() << report.to_string()
+                << "\nlayers.0.weight, torch's [out, in], by columns of the product:\n";
   mt::visualize_sharding(model->named_parameters()["layers.0.weight"]);
-  std::cout << "\nlayers.1.weight, by rows:\n";
+  runtime.out() << "\nlayers.1.weight, by rows:\n";
   mt::visualize_sharding(model->named_parameters()["layers.1.weight"]);
 
   const auto plain_x = torch::randn({32, 64});
   const auto x = mt::replicate(plain_x, mesh);
   runtime.ledger().clear();
   auto y = model->forward(x);
-  std::cout << "\nthe result, before anyone reads it:\n";
+  runtime.out() << "\nthe result, before anyone reads it:\n";
   mt::visualize_sharding(y);
   y = mt::reshard(y, P());
-  std::cout << "\nthe ledger of the forward pass:\n" << runtime.ledger().to_string();
+  runtime.out() << "\nthe ledger of the forward pass:\n" << runtime.ledger().to_string();
   const auto& entries = runtime.ledger().entries();
   const bool one = entries.size() == 1 && entries[0].kind == mt::Collective::all_reduce;
 
@@ -55,7 +55,8 @@ int run() {
   y.square().mean().backward();
   auto plain_y = dense->forward(plain_x);
   plain_y.square().mean().backward();
-  std::cout << "\ncollectives of the backward pass: " << runtime.ledger().entries().size() << "\n";
+  runtime.out() << "\ncollectives of the backward pass: " << runtime.ledger().entries().size()
+                << "\n";
 
   double worst = difference(y, plain_y);
   for (const auto& parameter : model->named_parameters()) {
@@ -63,9 +64,9 @@ int run() {
                                        dense->named_parameters()[parameter.key()].grad()));
   }
   const bool equal = worst < 1e-5;
-  std::cout << "one all-reduce for the pair: " << (one ? "ok" : "FAILED")
-            << "\nlargest difference from dense, value and gradients: " << worst
-            << (equal ? ", ok\n" : ", FAILED\n");
+  runtime.out() << "one all-reduce for the pair: " << (one ? "ok" : "FAILED")
+                << "\nlargest difference from dense, value and gradients: " << worst
+                << (equal ? ", ok\n" : ", FAILED\n");
   return one && equal ? 0 : 1;
 }
 

@@ -64,7 +64,7 @@ Run train(mt::Runtime& runtime, std::int64_t microbatches, bool print) {
     run.all_gathers = over_dp(mt::Collective::all_gather);
     run.all_reduces = over_dp(mt::Collective::all_reduce);
     run.dp_bytes = ledger.bytes([](const auto& entry) { return entry.axes == "dp"; });
-    if (print && step + 1 == kSteps) std::cout << ledger.to_string() << "\n";
+    if (print && step + 1 == kSteps) mt::Runtime::current().out() << ledger.to_string() << "\n";
     run.loss = total.item<double>();
   }
   // A reduction and a gathering of what a device holds, each (n-1)/n of it.
@@ -87,7 +87,7 @@ int run() {
   bool good = true;
   Run first;
   for (const std::int64_t microbatches : {1, 4, 8}) {
-    if (microbatches == 4) std::cout << "the ledger of a step of 4 microbatches:\n";
+    if (microbatches == 4) runtime.out() << "the ledger of a step of 4 microbatches:\n";
     const Run run = train(runtime, microbatches, microbatches == 4);
     if (microbatches == 1) first = run;
     good = good && run.reduce_scatters == 1 && run.all_gathers == 1 &&
@@ -99,9 +99,9 @@ int run() {
                mt::with_commas(run.dp_bytes), mt::with_commas(std::llround(run.bound)),
                std::to_string(run.loss)});
   }
-  std::cout << table.to_string()
-            << "\none reduce-scatter, one all-gather, the same bytes, the same loss: "
-            << (good ? "ok\n" : "FAILED\n");
+  runtime.out() << table.to_string()
+                << "\none reduce-scatter, one all-gather, the same bytes, the same loss: "
+                << (good ? "ok\n" : "FAILED\n");
   return good ? 0 : 1;
 }
 

@@ -12,6 +12,7 @@
 #include <optional>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharding.h>
 
 namespace meshtorch {
@@ -356,7 +357,8 @@ std::string sharding_svg(const at::Tensor& x) { return svg(draw("sharding_svg", 
 
 void visualize_sharding(const at::Tensor& x) {
   const Picture picture = draw("visualize_sharding", x);
-  std::cout << TextTable(picture, {.color = isatty(STDOUT_FILENO) != 0}).to_string() << std::flush;
+  Runtime::current().out() << TextTable(picture, {.color = isatty(STDOUT_FILENO) != 0}).to_string()
+                           << std::flush;
 }
 
 }  // namespace meshtorch

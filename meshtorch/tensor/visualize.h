@@ -39,7 +39,7 @@ std::string sharding_text(const at::Tensor& x, VisualizeOptions options = {});
 // The same as an SVG image, cells in proportion to their sizes. Throws Error where x is plain.
 std::string sharding_svg(const at::Tensor& x);
 
-// Prints it to standard output, in colours where that is a terminal.
+// Prints it to Runtime::out, in colours where that is a terminal.
 void visualize_sharding(const at::Tensor& x);
 
 }  // namespace meshtorch
