@@ -80,7 +80,11 @@ class DistributedCommunicator final : public Communicator {
   ~DistributedCommunicator() override {
     live = nullptr;
     if (std::uncaught_exceptions() > 0) {
-      abandon(latest_failure().empty() ? "an exception left the program" : latest_failure());
+      // Which exception it is cannot be asked while it unwinds: the latest Error may be one that the
+      // program had caught.
+      abandon(latest_failure().empty()
+                  ? "an exception left the program"
+                  : "an exception left the program; its latest error: " + latest_failure());
     }
     try {
       if (session_.failure().empty()) {
@@ -189,6 +193,7 @@ void at_exit() {
   } catch (const std::exception& error) {
     why = error.what();
   } catch (...) {
+    why = "terminated by an exception that is no std::exception";
   }
   std::cerr << why << std::endl;
   if (live != nullptr) {

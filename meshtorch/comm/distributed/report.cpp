@@ -47,11 +47,20 @@ std::uint64_t first_difference(const Reports& reports) {
 
 // What each did at that place, those that did the same together.
 std::string actions(const Reports& reports, std::uint64_t sequence) {
+  std::map<std::string, std::set<std::uint64_t>> values;
+  for (const auto& [process, report] : reports) {
+    const auto event = report.events.find(sequence);
+    if (event != report.events.end()) values[event->second.what].insert(event->second.value);
+  }
   std::map<std::string, std::vector<int>> by_action;
   for (const auto& [process, report] : reports) {
     const auto event = report.events.find(sequence);
-    by_action[event == report.events.end() ? "did not get there" : event->second.what].push_back(
-        process);
+    std::string action = "did not get there";
+    if (event != report.events.end()) {
+      action = event->second.what;
+      if (values[action].size() > 1) action += text(" of ", event->second.value);
+    }
+    by_action[action].push_back(process);
   }
   std::vector<std::string> lines;
   for (const auto& [action, list] : by_action) lines.push_back(name_of(list) + ": " + action);
@@ -109,7 +118,8 @@ std::string Report::to_string() const {
   std::ostringstream out;
   out << static_cast<char>(kind) << one_line(why) << "\n";
   for (const auto& [sequence, event] : events)
-    out << sequence << " " << event.digest << " " << one_line(event.what) << "\n";
+    out << sequence << " " << event.digest << " " << event.value << " " << one_line(event.what)
+        << "\n";
   return std::move(out).str();
 }
 
@@ -123,7 +133,7 @@ Report Report::parse(const std::string& text) {
   while (std::getline(in, line)) {
     std::istringstream fields(line);
     Ticket event;
-    fields >> event.sequence >> event.digest;
+    fields >> event.sequence >> event.digest >> event.value;
     std::getline(fields >> std::ws, event.what);
     report.events[event.sequence] = event;
   }

@@ -14,6 +14,7 @@ struct Ticket {
   std::uint64_t sequence = 0;
   std::uint64_t digest = 0;  // of the program up to and with it
   std::string what;
+  std::uint64_t value = 0;  // that every process has there, beside the text
 };
 
 using Events = std::map<std::uint64_t, Ticket>;  // by sequence

@@ -54,6 +54,15 @@ TEST(Report, OfNothingIsAnAnswer) {
   EXPECT_TRUE(Report::parse(Report{}.to_string()).events.empty());
 }
 
+TEST(Diagnose, ValuesWhereTheTextIsOne) {
+  Report zero = at(Kind::differs, {"manual_seed"}), one = zero, two = zero;
+  one.events[1].value = two.events[1].value = 7;
+  one.events[1].digest = two.events[1].digest = zero.events[1].digest + 1;
+  EXPECT_THAT(diagnose({{0, zero}, {1, Report::parse(one.to_string())}, {2, two}}, 3),
+              AllOf(HasSubstr("differ at place 1"), HasSubstr("process 0: manual_seed of 0;"),
+                    HasSubstr("processes 1, 2: manual_seed of 7;")));
+}
+
 TEST(Diagnose, WhoFailedByItself) {
   const std::string found = diagnose({{0, at(Kind::answers, {"a", "b"})},
                                       {1, at(Kind::failed, {"a"}, "[mm] out of memory")},

@@ -71,7 +71,8 @@ double seconds_since(std::chrono::steady_clock::time_point begin) {
 Ticket Session::enter(std::string what, std::uint64_t value) {
   const std::lock_guard lock(mutex_);
   digest_ = mix(mix(digest_, hash(what)), value);
-  Ticket ticket{.sequence = ++sequence_, .digest = digest_, .what = std::move(what)};
+  Ticket ticket{
+      .sequence = ++sequence_, .digest = digest_, .what = std::move(what), .value = value};
   events_.emplace_hint(events_.end(), ticket.sequence, ticket);
   if (events_.size() > kRemembered) events_.erase(events_.begin());
   return ticket;

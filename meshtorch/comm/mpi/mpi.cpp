@@ -138,7 +138,7 @@ class World {
         if (peer != process_) tell(peer, std::string(1, kLeaving));
       }
       const auto begin = Clock::now();
-      while (static_cast<int>(left_.size()) < processes_ - 1 && Clock::now() - begin < kLastWords) {
+      while (!all_left() && Clock::now() - begin < kLastWords) {
         hear();
         std::this_thread::sleep_for(kPause);
       }
@@ -153,6 +153,11 @@ class World {
   };
 
   using Requests = std::vector<MPI_Request>;
+
+  bool all_left() {
+    const std::lock_guard lock(mutex_);
+    return static_cast<int>(left_.size()) == processes_ - 1;
+  }
 
   // Receives what follows the first tensor of each parcel of which that is there and found right;
   // whether all are.
