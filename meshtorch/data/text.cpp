@@ -49,6 +49,12 @@ void check(const BatchOptions& options, std::int64_t tokens) {
   }
 }
 
+void check_rows(const BatchOptions& options, std::int64_t begin, std::int64_t end) {
+  if (0 <= begin && begin <= end && end <= options.size) return;
+  fail({"Tokens", "batch", text("rows [", begin, ", ", end, ") of ", options.size),
+        "give rows within the batch"});
+}
+
 }  // namespace
 
 Batch Tokens::gather(const torch::Tensor& starts, std::int64_t length) const {
@@ -58,12 +64,18 @@ Batch Tokens::gather(const torch::Tensor& starts, std::int64_t length) const {
 }
 
 Batch Tokens::batch(const BatchOptions& options, std::int64_t step) const {
+  return batch(options, step, 0, options.size);
+}
+
+Batch Tokens::batch(const BatchOptions& options, std::int64_t step, std::int64_t begin,
+                    std::int64_t end) const {
   check(options, size());
-  torch::Tensor starts = torch::empty({options.size}, torch::kInt64);
+  check_rows(options, begin, end);
+  torch::Tensor starts = torch::empty({end - begin}, torch::kInt64);
   auto* start = starts.data_ptr<std::int64_t>();
-  for (std::int64_t b = 0; b < options.size; ++b) {
-    const auto draw = static_cast<std::uint64_t>(step * options.size + b);
-    start[b] = counter_below(options.seed, draw, size() - options.length);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const auto draw = static_cast<std::uint64_t>(step * options.size + row);
+    *start++ = counter_below(options.seed, draw, size() - options.length);
   }
   return gather(starts, options.length);
 }
@@ -74,13 +86,19 @@ std::int64_t Tokens::batches(const BatchOptions& options) const {
 }
 
 Batch Tokens::window(const BatchOptions& options, std::int64_t index) const {
+  return window(options, index, 0, options.size);
+}
+
+Batch Tokens::window(const BatchOptions& options, std::int64_t index, std::int64_t begin,
+                     std::int64_t end) const {
   const std::int64_t count = batches(options);
   if (index < 0 || index >= count) {
     fail({"Tokens", text("window ", index), text("there are ", count, " full batches"),
           "give an index below that, a smaller batch or a shorter length"});
   }
+  check_rows(options, begin, end);
   const auto first = index * options.size;
-  return gather(torch::arange(first, first + options.size, torch::kInt64) * options.length,
+  return gather(torch::arange(first + begin, first + end, torch::kInt64) * options.length,
                 options.length);
 }
 

@@ -7,7 +7,7 @@
 //
 // A batch depends on the options and the step alone, through a counter-based generator: a run that
 // resumes at step 500 sees what it would have seen, and every process of a program draws the same
-// global batch without talking.
+// global batch without talking, or its rows of it alone.
 #pragma once
 
 #include <cstdint>
@@ -40,10 +40,16 @@ class Tokens {
   // `size` windows that start anywhere, uniformly, with replacement. Throws Error where a window
   // and the token after it do not fit, or an option is below one.
   Batch batch(const BatchOptions& options, std::int64_t step) const;
+  // Rows [begin, end) of it, and no others are read; none of them is fine. Throws Error also where they
+  // are not within the batch.
+  Batch batch(const BatchOptions& options, std::int64_t step, std::int64_t begin,
+              std::int64_t end) const;
 
   // Window `index * options.size`, `+ 1`, ... of the windows that lie end to end: what a validation
   // pass reads. Throws Error as above, and where `index` is not below `batches(options)`.
   Batch window(const BatchOptions& options, std::int64_t index) const;
+  Batch window(const BatchOptions& options, std::int64_t index, std::int64_t begin,
+               std::int64_t end) const;  // rows, as above
   std::int64_t batches(
       const BatchOptions& options) const;  // full ones; what is left over is not read
 

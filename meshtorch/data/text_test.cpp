@@ -95,6 +95,24 @@ TEST(Tokens, WindowsLieEndToEnd) {
   EXPECT_EQ(last.targets[1][4].item<int>(), 30);
 }
 
+TEST(Tokens, TheRowsOfAPartAreThoseOfTheBatch) {
+  const auto tokens = counting(250).train();
+  const BatchOptions options{.size = 7, .length = 5, .seed = 3};
+  const auto whole = tokens.batch(options, 4);
+  const auto window = tokens.window(options, 1);
+  for (std::int64_t begin = 0; begin <= 7; ++begin) {
+    for (std::int64_t end = begin; end <= 7; ++end) {
+      const auto part = tokens.batch(options, 4, begin, end);
+      ASSERT_EQ(part.inputs.sizes(), (torch::IntArrayRef{end - begin, 5}));
+      EXPECT_TRUE(torch::equal(part.inputs, whole.inputs.slice(0, begin, end)));
+      EXPECT_TRUE(torch::equal(part.targets, whole.targets.slice(0, begin, end)));
+      const auto part_of_window = tokens.window(options, 1, begin, end);
+      EXPECT_TRUE(torch::equal(part_of_window.inputs, window.inputs.slice(0, begin, end)));
+      EXPECT_TRUE(torch::equal(part_of_window.targets, window.targets.slice(0, begin, end)));
+    }
+  }
+}
+
 TEST(Tokens, Errors) {
   const auto tokens = counting(40).train();
   EXPECT_EQ(message([&] { tokens.batch({.size = 1, .length = 36}, 0); }),
@@ -106,6 +124,12 @@ TEST(Tokens, Errors) {
       message([&] { tokens.window({.size = 2, .length = 5}, 3); }),
       "[Tokens] window 3: there are 3 full batches; give an index below that, a smaller batch "
       "or a shorter length");
+  for (const auto& [begin, end] : {std::pair{-1, 1}, {2, 1}, {1, 3}}) {
+    const std::string expected = "[Tokens] batch: rows [" + std::to_string(begin) + ", " +
+                                 std::to_string(end) + ") of 2; give rows within the batch";
+    EXPECT_EQ(message([&] { tokens.batch({.size = 2, .length = 5}, 0, begin, end); }), expected);
+    EXPECT_EQ(message([&] { tokens.window({.size = 2, .length = 5}, 0, begin, end); }), expected);
+  }
 }
 
 TEST(DataFile, TheTextThatIsShipped) {
