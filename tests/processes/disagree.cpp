@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-//   disagree KIND    one process of several, of which the last does something else than the others
-//   disagree train N    N training steps that all agree on
+//   disagree KIND [STEPS]    one process of several, of which the last does something else than the
+//                            others after some steps of training
+//   disagree train STEPS     no one differs
 //
-// Each kind comes after a few ordinary steps; disagree_test.cpp holds what the processes must say of it.
+// disagree_test.cpp holds what the processes must say of each kind.
 #include <csignal>
 #include <cstdlib>
 #include <functional>
@@ -17,76 +18,16 @@
 #include <meshtorch/comm/environment.h>
 #include <meshtorch/meshtorch.h>
 
+#include "training.h"
+
 namespace mt = meshtorch;
+using mt::accumulate;
 using mt::P;
+using mt::Self;
+using mt::train;
 using mt::whole;
 
 namespace {
-
-// This process, and whether it is the one that differs.
-struct Self {
-  mt::Runtime& runtime;
-  mt::Mesh mesh;  // dp over the processes, tp within each
-  bool odd;
-
-  at::Tensor placed(const mt::PartitionSpec& spec) const {
-    return mt::device_put(torch::ones({12, 8}), {mesh, spec});
-  }
-  // A step of training that every process goes through.
-  void agree() const { mt::full(placed(P("dp"))); }
-};
-
-class Net {
- public:
-  explicit Net(const mt::Mesh& mesh)
-      : up_(parameter(torch::randn({8, 16}), {mesh, P(whole, "tp")})),
-        down_(parameter(torch::randn({16, 8}), {mesh, P("tp")})),
-        mesh_(mesh),
-        optimizer_({up_, down_}, torch::optim::AdamWOptions(1e-2)) {}
-
-  at::Tensor loss(const at::Tensor& rows) const {
-    const auto x = mt::device_put(rows, {mesh_, P("dp")});
-    return torch::relu(x.matmul(up_)).matmul(down_).square().mean();
-  }
-  double step(const at::Tensor& rows) {
-    const auto value = loss(rows);
-    value.backward();
-    return update(), value.item<double>();
-  }
-  void update() {
-    optimizer_.step();
-    optimizer_.zero_grad();
-  }
-
- private:
-  static at::Tensor parameter(const at::Tensor& value, const mt::NamedSharding& sharding) {
-    return mt::device_put(value, sharding).requires_grad_();
-  }
-
-  at::Tensor up_, down_;
-  mt::Mesh mesh_;
-  torch::optim::AdamW optimizer_;
-};
-
-void train(const Self& self, int steps) {
-  Net net(self.mesh);
-  for (int step = 0; step < steps; ++step) {
-    mt::named_scope scope("train");
-    const double loss = net.step(torch::randn({12, 8}));
-    if (step % 10 == 0) self.runtime.out() << "step " << step << " loss " << loss << std::endl;
-  }
-}
-
-void accumulate(const Self& self, int microbatches, bool backward) {
-  Net net(self.mesh);
-  const mt::Batch batch{torch::randn({12, 8}), torch::zeros({12}, torch::kLong)};
-  for (const auto& micro : mt::microbatches(batch, microbatches, {self.mesh, P()})) {
-    const auto loss = net.loss(micro.inputs);
-    if (backward) loss.backward();
-  }
-  net.update();
-  self.agree();
-}
 
 using Alter = std::function<void(mt::RuntimeOptions&)>;  // of the process that differs
 
@@ -94,6 +35,7 @@ const std::map<std::string, Alter> kOptions = {
     {"devices", [](auto& options) { options.devices = 3; }},
     {"mode", [](auto& options) { options.mode = mt::Mode::strict; }},
     {"threads", [](auto& options) { options.threads = 2; }},
+    {"bad-threads", [](auto& options) { options.threads = -1; }},
     {"seed-option", [](auto& options) { options.seed = 5; }},
 };
 
@@ -162,6 +104,14 @@ const std::map<std::string, Run> kCollectives = {
        const auto x = self.placed(P("dp"));
        if (!self.odd) mt::reshard(x, P(whole, "dp"));
        self.agree();
+     }},
+    {"unread",  // begun, and nobody waits for it
+     [](const Self& self) {
+       mt::AxisList axes;
+       axes.push_back(0);
+       const auto request = self.odd ? mt::Request::broadcast(self.mesh, axes)
+                                     : mt::Request::all_reduce(self.mesh, axes);
+       self.runtime.communicator().start(request, {torch::ones({4}), torch::ones({4})});
      }},
     {"one-reads",
      [](const Self& self) {
@@ -293,6 +243,7 @@ int run(const std::string& kind, int steps) {
   mt::RuntimeOptions options{.devices = 2, .warn_fallback = false};
   const auto alter = kOptions.find(kind);
   if (alter != kOptions.end() && odd) alter->second(options);
+  if (kind == "before" && odd) throw std::runtime_error("the file is gone");
   mt::Runtime runtime(options);
   const Self self{runtime, runtime.make_mesh({{"dp", runtime.processes()}, {"tp", 2}}), odd};
   train(self, steps);
@@ -301,7 +252,7 @@ int run(const std::string& kind, int steps) {
   try {
     return differ(bare(kind), self);
   } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
+    std::cerr << mt::text(error.what(), "\n");
     return 3;
   }
 }
@@ -315,7 +266,7 @@ int main(int count, char** arguments) {
   try {
     return run(kind, steps);
   } catch (const std::exception& error) {
-    std::cerr << error.what() << std::endl;
+    std::cerr << mt::text(error.what(), "\n");
     return 3;
   }
 }

@@ -17,6 +17,7 @@ namespace {
 
 using testing::HasSubstr;
 using testing::Not;
+using testing::StartsWith;
 
 constexpr double kGrace = 20;  // seconds for starting and ending, on a busy machine
 
@@ -41,8 +42,8 @@ std::string others_of(int processes) {
   return names;
 }
 
-Outcome run(const std::string& kind, int processes, double timeout = 60) {
-  Job job({.processes = processes, .arguments = {kind}, .timeout = timeout});
+Outcome run(const std::string& kind, int processes, double timeout = 60, int steps = 3) {
+  Job job({.processes = processes, .arguments = {kind, std::to_string(steps)}, .timeout = timeout});
   Outcome outcome = job.finish(timeout + kGrace);
   EXPECT_GT(outcome.status, 0) << outcome.all();
   EXPECT_TRUE(job.left_over().empty());
@@ -50,8 +51,8 @@ Outcome run(const std::string& kind, int processes, double timeout = 60) {
 }
 
 // Every process gives the same account.
-void expect_difference(const Case& expected, int processes) {
-  const Outcome outcome = run(expected.kind, processes);
+void expect_difference(const Case& expected, int processes, int steps = 3) {
+  const Outcome outcome = run(expected.kind, processes, 60, steps);
   const int last = processes - 1;
   for (int rank = 0; rank < processes; ++rank) {
     const std::string said = outcome.err_of(rank);
@@ -73,6 +74,11 @@ class DifferencesOfThree : public testing::TestWithParam<Case> {};
 
 TEST_P(DifferencesOfThree, AreNamedByAll) { expect_difference(GetParam(), 3); }
 
+// More has happened than a report holds.
+TEST(Differences, AfterAWhile) {
+  expect_difference({"collective", "all-gather over dp", "all-to-all over dp"}, 2, 60);
+}
+
 INSTANTIATE_TEST_SUITE_P(
     Collectives, Differences,
     testing::Values(
@@ -91,6 +97,8 @@ INSTANTIATE_TEST_SUITE_P(
              "all-gather over dp of (dp=2, tp=2), full, Float of 2 dims, dims 1"},
         Case{"one-more", "device_put of Float[12, 8] to P(dp)", "all-to-all over dp"},
         Case{"one-fewer", "all-to-all over dp", "device_put of Float[12, 8] to P(dp)"},
+        Case{"unread", "all-reduce over dp of (dp=2, tp=2), Float",
+             "broadcast over dp of (dp=2, tp=2), Float"},
         Case{"one-reads", "device_put of Float[12, 8] to P(dp)",
              "all-reduce over dp of (dp=2, tp=2), aten::_local_scalar_dense"},
         Case{"no-backward", "all-reduce over dp of (dp=2, tp=2), aten::add_",
@@ -142,6 +150,12 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"seed", "manual_seed of 7", "manual_seed of 8"}),
     case_name);
 
+// Numbers drawn on sharded tensors are no part of the digest yet.
+INSTANTIATE_TEST_SUITE_P(DISABLED_Draws, Differences,
+                         testing::Values(Case{"draw", "device_put of Float[12, 8] to P(dp)",
+                                              "a random draw"}),
+                         case_name);
+
 // Sizes that may differ between groups are no part of the program: the two sides of a message say both.
 TEST(Shards, OfOtherShapes) {
   const Outcome outcome = run("shape-of-shards", 2);
@@ -167,6 +181,7 @@ struct Failure {
   const char* kind;
   const char* own;
   const char* heard;
+  int status;  // of the job
   int processes = 2;
 };
 
@@ -175,9 +190,11 @@ std::ostream& operator<<(std::ostream& out, const Failure& value) { return out <
 class Failures : public testing::TestWithParam<Failure> {};
 
 TEST_P(Failures, ReachTheOthers) {
-  const auto& [kind, own, heard, processes] = GetParam();
+  const auto& [kind, own, heard, status, processes] = GetParam();
   const Outcome outcome = run(kind, processes);
   const int last = processes - 1;
+  EXPECT_EQ(outcome.status, status) << outcome.all();  // of the one that failed
+  EXPECT_THAT(outcome.err.back(), StartsWith(text("[launch] rank ", last, ": ")));
   EXPECT_THAT(outcome.err_of(last), HasSubstr(own));
   for (int rank = 0; rank < last; ++rank) {
     const std::string said = outcome.err_of(rank);
@@ -192,6 +209,15 @@ constexpr const char* kMisuse =
     "[reshard] x dim 0: axis \"nowhere\" is not an axis of mesh (dp=2, tp=2); use one of: dp, tp";
 constexpr const char* kFile = "the file is gone";
 constexpr const char* kExit = "the program called exit() with its Runtime alive";
+constexpr const char* kOther = "terminated by an exception that is no std::exception";
+constexpr const char* kThreads =
+    "[Runtime] threads: got -1, expected at least 1, or 0 for an equal share; give the number of "
+    "threads of an op";
+constexpr const char* kLatestThreads =
+    "an exception left the program; its latest error: [Runtime] threads: got -1, expected at least "
+    "1, "
+    "or 0 for an equal share; give the number of threads of an op";
+constexpr int kAborted = 128 + 6;
 constexpr const char* kCaught = "an exception left the program";
 constexpr const char* kLatest =
     "an exception left the program; its latest error: [reshard] x dim 0: axis \"nowhere\" is not "
@@ -200,14 +226,15 @@ constexpr const char* kLatest =
 
 INSTANTIATE_TEST_SUITE_P(
     Of, Failures,
-    testing::Values(Failure{"uncaught-error", kMisuse, kMisuse},
-                    Failure{"uncaught-runtime-error", kFile, kFile},
-                    Failure{"uncaught-runtime-error", kFile, kFile, 3},
-                    Failure{"other-exception", "no std::exception",
-                            "terminated by an exception that is no std::exception"},
-                    Failure{"error", kMisuse, kLatest}, Failure{"runtime-error", kFile, kCaught},
-                    Failure{"stale-failure", kFile, kLatest}, Failure{"exit", "", kExit},
-                    Failure{"exit", "", kExit, 3}, Failure{"exit-7", "", kExit}),
+    testing::Values(Failure{"uncaught-error", kMisuse, kMisuse, kAborted},
+                    Failure{"uncaught-runtime-error", kFile, kFile, kAborted},
+                    Failure{"uncaught-runtime-error", kFile, kFile, kAborted, 3},
+                    Failure{"other-exception", kOther, kOther, kAborted},
+                    Failure{"error", kMisuse, kLatest, 3},
+                    Failure{"bad-threads", kThreads, kLatestThreads, 3},
+                    Failure{"runtime-error", kFile, kCaught, 3},
+                    Failure{"stale-failure", kFile, kLatest, 3}, Failure{"exit", "", kExit, 1},
+                    Failure{"exit-7", "", kExit, 7}, Failure{"exit-7", "", kExit, 7, 3}),
     [](const auto& info) {
       return case_name({{info.param.kind, "", ""}, info.index}) + "_of_" +
              std::to_string(info.param.processes);
@@ -217,6 +244,18 @@ TEST(Failures, OfTorchComeWithItsMessage) {
   const Outcome outcome = run("uncaught-torch-error", 2);
   EXPECT_THAT(outcome.err_of(1), HasSubstr("inconsistent tensor size"));
   EXPECT_THAT(outcome.err_of(0), HasSubstr("process 1 failed: inconsistent tensor size"));
+}
+
+TEST(Failures, AfterAWhile) {
+  EXPECT_THAT(run("uncaught-error", 2, 60, 60).err_of(0),
+              HasSubstr(text("process 1 failed: ", kMisuse, "\n")));
+}
+
+TEST(Failures, BeforeThereIsARuntime) {
+  const Outcome outcome = run("before", 2);
+  EXPECT_EQ(outcome.err_of(1), text(kFile, "\n"));
+  EXPECT_EQ(outcome.err.back(),
+            "[launch] rank 1: exited with status 3; all processes of the job were ended");
 }
 
 // One that does not answer: nobody can know why, only who.

@@ -99,7 +99,7 @@ class Kill : public testing::Test {
       const Killing killing{
           .job = job,
           .rank = static_cast<int>(random() % static_cast<std::uint64_t>(job.processes)),
-          .after = std::uniform_real_distribution<double>(0, length)(random)};
+          .after = std::uniform_real_distribution<double>(0, length * job.processes / 2)(random)};
       const auto outcome = execute(killing);
       if (!outcome) continue;
       ++done;

@@ -18,8 +18,11 @@ namespace {
 
 class Flight final : public Pending::Work {
  public:
-  Flight(std::shared_ptr<WorkQueue> queue, std::function<CollectiveResult()> run)
+  // `told` becomes true when the program is given an error.
+  Flight(std::shared_ptr<WorkQueue> queue, std::shared_ptr<std::atomic<bool>> told,
+         std::function<CollectiveResult()> run)
       : queue_(std::move(queue)),
+        told_(std::move(told)),
         job_(std::make_shared<WorkQueue::Job>(
             [result = result_, run = std::move(run), state = at::ThreadLocalState()] {
               const at::ThreadLocalStateGuard as_begun(state);  // grad mode, dispatch keys
@@ -29,13 +32,19 @@ class Flight final : public Pending::Work {
   const std::shared_ptr<WorkQueue::Job>& job() const { return job_; }
   bool done() const override { return queue_->done(*job_); }
   const Shards& wait() override {
-    queue_->wait(*job_);
+    try {
+      queue_->wait(*job_);
+    } catch (...) {
+      *told_ = true;
+      throw;
+    }
     return result_->shards;
   }
   std::int64_t wire_bytes() const override { return result_->wire_bytes; }
 
  private:
   std::shared_ptr<WorkQueue> queue_;
+  std::shared_ptr<std::atomic<bool>> told_;
   // The job's: a program may drop the handle while it runs.
   std::shared_ptr<CollectiveResult> result_ = std::make_shared<CollectiveResult>();
   std::shared_ptr<WorkQueue::Job> job_;
@@ -86,15 +95,16 @@ class DistributedCommunicator final : public Communicator {
                   ? "an exception left the program"
                   : "an exception left the program; its latest error: " + latest_failure());
     }
+    queue_->drain();  // handles may outlive this; jobs may not
     try {
       if (session_.failure().empty()) {
-        queue_->drain();
         exchange_all(session_.enter("the end of the Runtime"));
+      } else if (!*told_ && std::uncaught_exceptions() == 0) {
+        throw Error(session_.failure());  // of a collective that nobody waited for
       }
     } catch (const std::exception& error) {
-      std::cerr << error.what() << std::endl;
+      std::cerr << text(error.what(), "\n");
     }
-    queue_->drain();  // handles may outlive this; jobs may not
   }
 
   std::int64_t devices() const override { return devices_ * processes(); }
@@ -118,7 +128,12 @@ class DistributedCommunicator final : public Communicator {
   void barrier() override {
     const Ticket ticket = session_.enter("barrier");
     queue_->drain();
-    exchange_all(ticket);
+    try {
+      exchange_all(ticket);
+    } catch (...) {
+      *told_ = true;
+      throw;
+    }
   }
 
   void record(const std::string& what, std::uint64_t value) override {
@@ -135,10 +150,11 @@ class DistributedCommunicator final : public Communicator {
   Pending begin(Request request, const Shards& shards, bool now) {
     check(request, shards);
     const Ticket ticket = session_.enter(describe(request, shards));
-    auto flight = std::make_shared<Flight>(queue_, [this, ticket, shards,
-                                                    request = std::move(request)] {
-      return run_collective(session_, ticket, placement(request.mesh), process(), request, shards);
-    });
+    auto flight = std::make_shared<Flight>(
+        queue_, told_, [this, ticket, shards, request = std::move(request)] {
+          return run_collective(session_, ticket, placement(request.mesh), process(), request,
+                                shards);
+        });
     queue_->add(flight->job(), now);
     return Pending(std::move(flight));
   }
@@ -179,6 +195,7 @@ class DistributedCommunicator final : public Communicator {
   mutable std::mutex placements_mutex_;
   mutable std::map<std::uint64_t, Placement> placements_;
   std::shared_ptr<WorkQueue> queue_;
+  std::shared_ptr<std::atomic<bool>> told_ = std::make_shared<std::atomic<bool>>(false);
 };
 
 // What ends a process without unwinding: the others shall hear of it.
@@ -195,7 +212,7 @@ void at_exit() {
   } catch (...) {
     why = "terminated by an exception that is no std::exception";
   }
-  std::cerr << why << std::endl;
+  std::cerr << text(why, "\n");  // in one piece
   if (live != nullptr) {
     live->abandon(why);
     live->transport().leave();

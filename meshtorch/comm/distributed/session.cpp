@@ -176,7 +176,7 @@ void Session::fall_apart(const Ticket& ticket, Report::Kind kind, const std::str
                 .what = diagnose(reports_, transport_.processes()),
                 .remedy = ""});
   }
-  transport_.give_up();
+  transport_.give_up(false);
   throw Error(failure_);
 }
 
@@ -219,7 +219,7 @@ void Session::abandon(const std::string& why) noexcept {
     failure_ = why;
   }
   tell_all(static_cast<char>(kReport) + mine.to_string());
-  transport_.give_up();
+  transport_.give_up(true);
 }
 
 }  // namespace meshtorch

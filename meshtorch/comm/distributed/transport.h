@@ -48,9 +48,11 @@ class Transport {
   // The oldest notice not yet heard, with its sender.
   virtual std::optional<std::pair<int, std::string>> hear() = 0;
 
-  // The processes fell apart: there is nothing left to end in order.
-  virtual void give_up() noexcept = 0;
-  // Before this process ends all the same: waits a moment for the others to say their last words.
+  // The processes fell apart: there is nothing left to end in order. `by_itself`: this one failed, the
+  // others hear of it.
+  virtual void give_up(bool by_itself) noexcept = 0;
+  // Before this process ends all the same: waits a moment for the others to say their last words. One
+  // that failed by itself ends before the others do, as its status is the job's.
   virtual void leave() noexcept = 0;
 };
 

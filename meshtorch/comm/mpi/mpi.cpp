@@ -28,6 +28,7 @@ constexpr int kPollsPerIdle = 32;
 constexpr auto kSpinFor = std::chrono::seconds(1);  // then polls come with pauses
 constexpr auto kPause = std::chrono::microseconds(200);
 constexpr auto kLastWords = std::chrono::seconds(2);
+constexpr auto kBehindTheFirst = std::chrono::milliseconds(200);
 constexpr char kLeaving = 'L';
 
 void check(int code, const char* call) {
@@ -69,7 +70,9 @@ class World {
   int processes() const { return processes_; }
   bool any_thread() const { return level_ >= MPI_THREAD_SERIALIZED; }
   bool broken() const { return broken_; }
-  void give_up() { broken_ = true; }
+  void give_up(bool by_itself) {
+    if (!broken_.exchange(true)) by_itself_ = by_itself;
+  }
 
   void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) {
     Requests requests;
@@ -131,7 +134,7 @@ class World {
   }
 
   // A process that ends takes the others with it, the launcher sees to that: each waits a moment, so
-  // that all have said what they had to say.
+  // that all have said what they had to say. Launchers report the status of the first that ends.
   void leave() noexcept {
     try {
       for (int peer = 0; peer < processes_; ++peer) {
@@ -142,6 +145,7 @@ class World {
         hear();
         std::this_thread::sleep_for(kPause);
       }
+      if (!by_itself_) std::this_thread::sleep_for(kBehindTheFirst);
     } catch (const TransportError&) {  // nobody is there any more
     }
   }
@@ -239,7 +243,7 @@ class World {
   int level_ = MPI_THREAD_SINGLE;
   bool ours_ = false;
   int process_ = 0, processes_ = 1;
-  std::atomic<bool> broken_ = false;
+  std::atomic<bool> broken_ = false, by_itself_ = false;
   std::vector<MPI_Status> statuses_;
   std::list<Told> told_;
   std::set<int> left_;
@@ -256,7 +260,7 @@ class MpiTransport final : public Transport {
   }
   void tell(int peer, const std::string& notice) noexcept override { world_.tell(peer, notice); }
   std::optional<std::pair<int, std::string>> hear() override { return world_.hear(); }
-  void give_up() noexcept override { world_.give_up(); }
+  void give_up(bool by_itself) noexcept override { world_.give_up(by_itself); }
   void leave() noexcept override { world_.leave(); }
 
  private:

@@ -214,9 +214,9 @@ class NcclTransport final : public Transport {
   void tell(int peer, const std::string& notice) noexcept override { host_->tell(peer, notice); }
   std::optional<std::pair<int, std::string>> hear() override { return host_->hear(); }
   // Maybe not the thread that exchanges: that one hears of it, and ends what is in flight.
-  void give_up() noexcept override {
+  void give_up(bool by_itself) noexcept override {
     broken_ = true;
-    host_->give_up();
+    host_->give_up(by_itself);
   }
   void leave() noexcept override { host_->leave(); }
 
