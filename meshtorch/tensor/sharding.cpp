@@ -280,13 +280,16 @@ at::Tensor device_put(const ProcessLocal& part, const NamedSharding& sharding) {
   const Mesh& mesh = sharding.mesh;
   at::AutoDispatchBelowADInplaceOrView below;
   Runtime& runtime = Runtime::current();
+  const bool meta = runtime.options().meta || part.data.is_meta();
+  const at::Tensor source = meta ? without_values(part.data) : part.data.detach();
   Shards locals;
   for (const std::int64_t position : runtime.communicator().addressable(mesh)) {
     const Box piece = shard_box(mesh, shape, layout, position);
-    locals.push_back(volume(piece) == 0 ? at::empty(shape_of(piece), part.data.options())
-                                        : fresh(narrow(part.data.detach(), piece, box)));
+    locals.push_back(volume(piece) == 0 ? at::empty(shape_of(piece), source.options())
+                                        : fresh(narrow(source, piece, box)));
   }
-  if (runtime.processes() > 1) {
+  if (meta) share_equal(locals);
+  if (runtime.processes() > 1 && !meta) {
     runtime.communicator().record(text("device_put of parts of ", part.data.scalar_type(), "[",
                                        join(shape), "] to ", sharding.spec, " on ", mesh),
                                   0);
