@@ -7,6 +7,8 @@
 #include <ATen/ATen.h>
 
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/strides.h>
 
 namespace meshtorch {
 namespace {
@@ -57,7 +59,29 @@ bool is_stretched(const Shape& shape, const at::Tensor& local) {
   return false;
 }
 
+Shape row_major(const Shape& shape) {
+  std::vector<std::size_t> order(shape.size());
+  std::iota(order.begin(), order.end(), 0);
+  return dense_strides(shape, order);
+}
+
+Shape strides_of(const Shape& shape, const ShardedView& view) {
+  if (strides_are_untold(view.mesh(), shape, view.dims())) return row_major(shape);
+  return global_strides(shape, view.dims(), view.locals().front());
+}
+
 }  // namespace
+
+bool strides_are_untold(const Mesh& mesh, const Shape& shape, const DimAxes& dims) {
+  if (Runtime::current().processes() == 1) return false;
+  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
+    if (dims[dim].empty()) continue;
+    const std::int64_t most = shard_interval(mesh, shape[dim], dims[dim], 0).size();
+    const std::int64_t least = shard_interval(mesh, shape[dim], dims[dim], mesh.size() - 1).size();
+    if (least <= 1 && most > 1) return true;
+  }
+  return false;
+}
 
 Shape global_strides(const Shape& shape, const DimAxes& dims, const at::Tensor& local) {
   std::vector<std::size_t> order(shape.size());
@@ -89,7 +113,7 @@ at::Tensor wrap(const Shape& shape, c10::intrusive_ptr<ShardedView> view) {
   if (local.is_contiguous() && !is_stretched(shape, local)) {
     impl->set_sizes_contiguous(shape);
   } else {
-    impl->set_sizes_and_strides(shape, global_strides(shape, view->dims(), local));
+    impl->set_sizes_and_strides(shape, strides_of(shape, *view));
   }
   WrapperImpl::forbid_storage(*impl);
   impl->set_backend_meta(std::move(view));
@@ -105,7 +129,7 @@ at::Tensor wrap(const Mesh& mesh, const Shape& shape, const Layout& layout, Shar
 
 void rebind(const at::Tensor& wrapper, const Shape& shape, c10::intrusive_ptr<ShardedView> view) {
   auto* impl = wrapper.unsafeGetTensorImpl();
-  impl->set_sizes_and_strides(shape, global_strides(shape, view->dims(), view->locals().front()));
+  impl->set_sizes_and_strides(shape, strides_of(shape, *view));
   impl->set_backend_meta(std::move(view));
 }
 

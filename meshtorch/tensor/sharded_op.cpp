@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/tensor/sharded_op.h>
+#include <meshtorch/tensor/strides.h>
 
 #include <ATen/ATen.h>
 
@@ -103,6 +104,7 @@ void ShardedOp::run_alias(Frame& frame, torch::jit::Stack& stack) {
   const at::Tensor& self = frame.tensors[0];
   at::Tensor result =
       wrap(self.sizes().vec(), c10::intrusive_ptr<ShardedView>::reclaim_copy(frame.views[0]));
+  result.unsafeGetTensorImpl()->set_sizes_and_strides(self.sizes(), self.strides());
   stack.pop_back();
   stack.emplace_back(std::move(result));
 }
@@ -207,7 +209,45 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
     });
   }
   for_written(frame, [&](std::size_t operand) { written(*frame.views[operand]); });
+  const torch::jit::Stack model = view_model(frame, decision);
   put_results(frame, &decision, results, locals, stack);
+  if (!model.empty()) take_strides(op, model, stack);
+}
+
+// The call on a meta tensor of the global sizes and strides, for views whose locals do not tell theirs.
+torch::jit::Stack ShardedOp::view_model(const Frame& frame, const Decision& decision) {
+  if (!info_->gives_views()) return {};
+  const auto& mine =
+      frame.argument_operands[static_cast<std::size_t>(info_->returns[0].viewed_argument)];
+  const ShardedView* base = frame.views[static_cast<std::size_t>(mine.at(0))];
+  if (base == nullptr) return {};
+  const at::Tensor& tensor = frame.tensors[static_cast<std::size_t>(mine[0])];
+  bool untold = strides_are_untold(frame.mesh, shape_of(tensor), base->dims());
+  for (std::size_t o = 0; o < decision.output_dims.size() && !untold; ++o)
+    untold =
+        strides_are_untold(frame.mesh, output_extents(decision.rule, o), *decision.output_dims[o]);
+  if (!untold) return {};
+  torch::jit::Stack model(frame.arguments, frame.arguments + info_->arguments.size());
+  model[static_cast<std::size_t>(info_->returns[0].viewed_argument)] =
+      at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options().device(at::kMeta));
+  return model;
+}
+
+void ShardedOp::take_strides(const c10::OperatorHandle& op, torch::jit::Stack model,
+                             const torch::jit::Stack& stack) {
+  at::AutoDispatchBelowADInplaceOrView below;
+  op.callBoxed(&model);
+  const auto take = [](const at::Tensor& wrapper, const at::Tensor& like) {
+    if (sharded_view(wrapper) != nullptr && wrapper.sizes() == like.sizes())
+      wrapper.unsafeGetTensorImpl()->set_sizes_and_strides(like.sizes(), like.strides());
+  };
+  for (std::size_t r = 0; r < model.size(); ++r) {
+    const c10::IValue& mine = stack[stack.size() - model.size() + r];
+    if (model[r].isTensor()) take(mine.toTensor(), model[r].toTensor());
+    if (!model[r].isTensorList()) continue;
+    const auto list = mine.toTensorVector(), likes = model[r].toTensorVector();
+    for (std::size_t i = 0; i < list.size(); ++i) take(list[i], likes.at(i));
+  }
 }
 
 void ShardedOp::add_stand_ins(const Frame& frame, const Decision& decision,

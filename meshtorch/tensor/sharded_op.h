@@ -130,6 +130,10 @@ class ShardedOp final : public c10::OperatorKernel {
   // results.cpp
 
   // Devices whose shard is empty ran nothing: their results are zeros, the identity of every sum.
+  // strides.h.
+  torch::jit::Stack view_model(const Frame& frame, const Decision& decision);
+  static void take_strides(const c10::OperatorHandle& op, torch::jit::Stack model,
+                           const torch::jit::Stack& stack);
   // decision.h: Decision::stand_in.
   static void add_stand_ins(const Frame& frame, const Decision& decision,
                             std::vector<Shards>& locals);
