@@ -6,6 +6,7 @@
 #include <exception>
 #include <iostream>
 #include <map>
+#include <unordered_map>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/distributed/collectives.h>
@@ -53,20 +54,76 @@ class Flight final : public Pending::Work {
 // What the processes must agree on beside the request itself. Sizes that may differ are left out, those
 // of another group's members too (session.h: the two sides of a message compare its shape).
 std::string describe(const Request& request, const Shards& shards) {
-  std::string result = request.to_string();
+  std::string what = text(request.to_string(), ", ", shards[0].scalar_type());
   const bool uneven = !request.even && (request.kind == Collective::all_gather ||
-                                        request.kind == Collective::all_to_all ||
-                                        request.kind == Collective::permute);
-  result += text(", ", shards[0].scalar_type());
+                                        request.kind == Collective::all_to_all);
   if (request.kind == Collective::permute) {
-    result += text("[", join(request.shape), "]");
+    what += text("[", join(request.shape), "]");
   } else if (uneven || request.mesh.groups(request.axes).size() > 1) {
-    result += text(" of ", shards[0].dim(), " dims, dims ", request.dim, " ", request.concat_dim);
+    what += text(" of ", shards[0].dim(), " dims");
   } else {
-    result += text(shards[0].sizes(), " dims ", request.dim, " ", request.concat_dim);
+    what += text(shards[0].sizes());
   }
-  return result;
+  switch (request.kind) {
+    case Collective::all_reduce:
+      if (request.reduction != Reduction::sum)
+        what += request.reduction == Reduction::max ? ", max" : ", min";
+      break;
+    case Collective::all_gather:
+    case Collective::reduce_scatter:
+      what += text(", dim ", request.dim);
+      break;
+    case Collective::all_to_all:
+      what += text(", dims ", request.dim, " and ", request.concat_dim);
+      break;
+    case Collective::broadcast:
+      what += text(", from rank ", request.root);
+      break;
+    case Collective::permute:
+      break;
+  }
+  return what;
 }
+
+// A steady program says the same things again and again, and putting one into words takes longer than
+// sending a small message.
+class Descriptions {
+ public:
+  std::string of(const Request& request, const Shards& shards) {
+    const std::lock_guard lock(mutex_);
+    if (known_.size() > kMost) known_.clear();
+    auto [found, fresh] = known_.try_emplace(key(request, shards));
+    if (fresh) found->second = describe(request, shards);
+    return found->second;
+  }
+
+ private:
+  static constexpr std::size_t kMost = 4096;
+
+  static std::uint64_t key(const Request& request, const Shards& shards) {
+    std::uint64_t digest = mix(hash(request.op), hash(request.scope));
+    const auto add = [&](auto value) { digest = mix(digest, static_cast<std::uint64_t>(value)); };
+    add(request.kind);
+    add(request.mesh.id());
+    add(request.axes.packed());
+    for (const std::int64_t value : {request.dim, request.concat_dim, request.root}) add(value);
+    add(request.reduction);
+    add(request.even);
+    add(shards[0].scalar_type());
+    for (const auto sizes : {shards[0].sizes(), at::IntArrayRef(request.shape)}) {
+      add(sizes.size());
+      for (const std::int64_t size : sizes) add(size);
+    }
+    for (const Layout* layout : {&request.from, &request.to}) {
+      add(layout->unreduced.bits());
+      for (const AxisList& axes : layout->dims) add(axes.packed());
+    }
+    return digest;
+  }
+
+  std::mutex mutex_;
+  std::unordered_map<std::uint64_t, std::string> known_;
+};
 
 class DistributedCommunicator;
 DistributedCommunicator* live = nullptr;
@@ -149,7 +206,7 @@ class DistributedCommunicator final : public Communicator {
 
   Pending begin(Request request, const Shards& shards, bool now) {
     check(request, shards);
-    const Ticket ticket = session_.enter(describe(request, shards));
+    const Ticket ticket = session_.enter(descriptions_.of(request, shards));
     auto flight = std::make_shared<Flight>(
         queue_, told_, [this, ticket, shards, request = std::move(request)] {
           return run_collective(session_, ticket, placement(request.mesh), process(), request,
@@ -192,6 +249,7 @@ class DistributedCommunicator final : public Communicator {
   std::unique_ptr<Transport> transport_;
   const std::int64_t devices_;
   Session session_;
+  Descriptions descriptions_;
   mutable std::mutex placements_mutex_;
   mutable std::map<std::uint64_t, Placement> placements_;
   std::shared_ptr<WorkQueue> queue_;
