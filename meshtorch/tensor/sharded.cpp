@@ -78,7 +78,7 @@ bool strides_are_untold(const Mesh& mesh, const Shape& shape, const DimAxes& dim
     if (dims[dim].empty()) continue;
     const std::int64_t most = shard_interval(mesh, shape[dim], dims[dim], 0).size();
     const std::int64_t least = shard_interval(mesh, shape[dim], dims[dim], mesh.size() - 1).size();
-    if (least <= 1 && most > 1) return true;
+    if (least <= 1 && least != most) return true;
   }
   return false;
 }

@@ -402,7 +402,10 @@ class Collectives {
 
 CollectiveResult run_collective(Session& session, const Ticket& ticket, const Placement& placement,
                                 int process, const Request& request, const Shards& shards) {
-  return Collectives(session, ticket, placement, process, request, shards).run();
+  // What a lazily conjugated or negated tensor means is not in its bytes.
+  Shards values;
+  for (const at::Tensor& shard : shards) values.push_back(shard.resolve_conj().resolve_neg());
+  return Collectives(session, ticket, placement, process, request, values).run();
 }
 
 }  // namespace meshtorch
