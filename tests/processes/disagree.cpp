@@ -46,6 +46,16 @@ void differ_in_mesh(const Self& self, std::vector<mt::MeshAxis> axes) {
   mt::full(mt::device_put(torch::ones({12, 8}), {mesh, P(mesh.axes()[0].name)}));
 }
 
+mt::AxisList dp() {
+  mt::AxisList axes;
+  axes.push_back(0);
+  return axes;
+}
+
+mt::Pending begin(const Self& self, const mt::Request& request) {
+  return self.runtime.communicator().start(request, {torch::ones({4}), torch::ones({4})});
+}
+
 const std::map<std::string, Run> kCollectives = {
     {"collective",
      [](const Self& self) { mt::reshard(self.placed(P("dp")), self.odd ? P(whole, "dp") : P()); }},
@@ -105,13 +115,16 @@ const std::map<std::string, Run> kCollectives = {
        if (!self.odd) mt::reshard(x, P(whole, "dp"));
        self.agree();
      }},
+    {"reduction",
+     [](const Self& self) {
+       begin(self, mt::Request::all_reduce(self.mesh, dp(),
+                                           self.odd ? mt::Reduction::max : mt::Reduction::sum))
+           .wait();
+     }},
     {"unread",  // begun, and nobody waits for it
      [](const Self& self) {
-       mt::AxisList axes;
-       axes.push_back(0);
-       const auto request = self.odd ? mt::Request::broadcast(self.mesh, axes)
-                                     : mt::Request::all_reduce(self.mesh, axes);
-       self.runtime.communicator().start(request, {torch::ones({4}), torch::ones({4})});
+       begin(self, self.odd ? mt::Request::broadcast(self.mesh, dp())
+                            : mt::Request::all_reduce(self.mesh, dp()));
      }},
     {"one-reads",
      [](const Self& self) {
