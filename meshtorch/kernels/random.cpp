@@ -21,6 +21,7 @@ using Fill =
 
 RandomKey next_key(Runtime& runtime) {
   auto& state = runtime.random();
+  if (runtime.processes() > 1) runtime.communicator().record("a random draw", state.draws);
   return {.seed = state.seed, .op = state.draws++};
 }
 

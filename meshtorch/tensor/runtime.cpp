@@ -85,7 +85,8 @@ Runtime::Runtime(RuntimeOptions options)
   manual_seed(options.seed);
   if (processes() > 1) {
     communicator_->record(
-        text("Runtime: mode ", static_cast<int>(options.mode), ", threads ", at::get_num_threads()),
+        text("Runtime: mode ", options.mode == Mode::strict ? "strict" : "automatic", ", threads ",
+             at::get_num_threads()),
         0);
   }
 }

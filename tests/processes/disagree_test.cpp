@@ -135,12 +135,12 @@ INSTANTIATE_TEST_SUITE_P(
 
 INSTANTIATE_TEST_SUITE_P(
     Options, Differences,
-    testing::Values(Case{"devices", "Runtime of 2 devices a process",
-                         "Runtime of 3 devices a process"},
-                    Case{"mode", "Runtime: mode 0", "Runtime: mode 1"},
-                    Case{"threads", "Runtime: mode 0, threads 1", "Runtime: mode 0, threads 2"},
-                    Case{"seed-option", "manual_seed of 0", "manual_seed of 5"},
-                    Case{"seed", "manual_seed of 7", "manual_seed of 8"}),
+    testing::Values(
+        Case{"devices", "Runtime of 2 devices a process", "Runtime of 3 devices a process"},
+        Case{"mode", "Runtime: mode automatic", "Runtime: mode strict"},
+        Case{"threads", "Runtime: mode automatic, threads 1", "Runtime: mode automatic, threads 2"},
+        Case{"seed-option", "manual_seed of 0", "manual_seed of 5"},
+        Case{"seed", "manual_seed of 7", "manual_seed of 8"}),
     case_name);
 
 INSTANTIATE_TEST_SUITE_P(
@@ -153,8 +153,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"seed", "manual_seed of 7", "manual_seed of 8"}),
     case_name);
 
-// Numbers drawn on sharded tensors are no part of the digest yet.
-INSTANTIATE_TEST_SUITE_P(DISABLED_Draws, Differences,
+INSTANTIATE_TEST_SUITE_P(Draws, Differences,
                          testing::Values(Case{"draw", "device_put of Float[12, 8] to P(dp)",
                                               "a random draw"}),
                          case_name);

@@ -63,7 +63,7 @@ class Collectives {
 
   bool mine(const Member& member) const { return member.process == me_; }
   at::Tensor empty(const Shape& shape) const { return at::empty(shape, shards_[0].options()); }
-  void exchange() { wire_ += mail_.exchange(session_, ticket_); }
+  void exchange(bool more = false) { wire_ += mail_.exchange(session_, ticket_, more); }
 
   template <class F>
   void to_others(const GroupRoute& group, F f) const {
@@ -115,7 +115,7 @@ class Collectives {
       combine_leaves(part, *sum.group, sum.values, request_.reduction);
       if (!sum.direct()) gather_slices(sum, part);
     }
-    exchange();
+    exchange(true);
     for (const Sum& sum : sums) spread(*sum.group, sum.result.view(sum.shape));
   }
 

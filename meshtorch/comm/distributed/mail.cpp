@@ -17,11 +17,12 @@ void Mail::agree(int peer, std::uint64_t value) {
   agreed = mix(agreed, value);
 }
 
-std::int64_t Mail::exchange(Session& session, const Ticket& ticket) {
+std::int64_t Mail::exchange(Session& session, const Ticket& ticket, bool more) {
   std::vector<Parcel> parcels;
   for (auto& [peer, parcel] : parcels_) parcels.push_back(std::move(parcel));
   parcels_.clear();
-  if (!parcels.empty()) session.exchange(ticket, std::move(parcels));
+  if (!parcels.empty() && more) session.exchange_more(ticket, parcels);
+  if (!parcels.empty() && !more) session.exchange(ticket, std::move(parcels));
   return std::exchange(bytes_, 0);
 }
 

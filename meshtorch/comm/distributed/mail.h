@@ -19,8 +19,8 @@ class Mail {
   // What both sides must have alike, beside the shapes of what they send.
   void agree(int peer, std::uint64_t value);
 
-  // Returns the bytes sent.
-  std::int64_t exchange(Session& session, const Ticket& ticket);
+  // Returns the bytes sent. `more`: Session::exchange_more.
+  std::int64_t exchange(Session& session, const Ticket& ticket, bool more = false);
 
  private:
   Parcel& parcel(int peer);

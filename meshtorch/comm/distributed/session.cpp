@@ -92,24 +92,25 @@ void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
     parcel.in.insert(parcel.in.begin(), header(0, 0, 0));
     parcel.arrived = [this, &ticket, &parcel, shapes] { verify(ticket, parcel, shapes); };
   }
+  if (!transport_.headers_first()) return pass(ticket, parcels);
+  pass(ticket, cut(parcels, true));
+  for (const Parcel& parcel : parcels) parcel.arrived();
+  pass(ticket, cut(parcels, false));
+}
+
+void Session::exchange_more(const Ticket& ticket, const std::vector<Parcel>& parcels) {
+  if (const std::string why = failure(); !why.empty()) throw Error(why);
+  pass(ticket, parcels);
+}
+
+void Session::pass(const Ticket& ticket, const std::vector<Parcel>& parcels) {
   const auto begin = Clock::now();
   bool told = false;
-  const auto pass = [&](const std::vector<Parcel>& some) {
-    try {
-      transport_.exchange(some, [&] { watch(ticket, begin, told); });
-    } catch (const TransportError& error) {
-      fall_apart(ticket, Report::Kind::engine, text("reports of its engine: ", error.what()));
-    }
-  };
-  const bool apart = transport_.headers_first();
-  if (apart) {
-    pass(cut(parcels, true));
-  } else {
-    pass(parcels);
+  try {
+    transport_.exchange(parcels, [&] { watch(ticket, begin, told); });
+  } catch (const TransportError& error) {
+    fall_apart(ticket, Report::Kind::engine, text("reports of its engine: ", error.what()));
   }
-  if (!apart) return;
-  for (const Parcel& parcel : parcels) parcel.arrived();
-  pass(cut(parcels, false));
 }
 
 void Session::verify(const Ticket& ticket, const Parcel& parcel, std::uint64_t shapes) {

@@ -34,6 +34,10 @@ class Session {
   // Exchanges parcels, each preceded by the place of this process. Throws Error as above.
   void exchange(const Ticket& ticket, std::vector<Parcel> parcels);
 
+  // A further round of the same collective with processes that the first one found right, of sizes that
+  // follow from what was compared there: without headers.
+  void exchange_more(const Ticket& ticket, const std::vector<Parcel>& parcels);
+
   // Tells the others that this process fails with `why`. What is in flight ends with an Error.
   void abandon(const std::string& why) noexcept;
 
@@ -44,6 +48,7 @@ class Session {
   using Clock = std::chrono::steady_clock;
 
   void verify(const Ticket& ticket, const Parcel& parcel, std::uint64_t shapes);
+  void pass(const Ticket& ticket, const std::vector<Parcel>& parcels);
   void watch(const Ticket& ticket, Clock::time_point begin, bool& told);
   void listen(const Ticket& ticket);
   void compare(const Ticket& ticket, std::uint64_t sequence, std::uint64_t digest);

@@ -2,6 +2,7 @@
 #include <meshtorch/comm/mpi/mpi.h>
 
 #include <mpi.h>
+#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -23,7 +24,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::int64_t kMessageBytes = 64 << 20;  // of one MPI call, whose counts are ints
-constexpr int kSpins = 100;                       // polls before the core is offered to others
+constexpr int kSpins = 100;                       // polls before the core is offered to others,
+constexpr int kAloneSpins = 50'000;  // where every process of the machine has one of its own
 constexpr int kPollsPerIdle = 32;
 constexpr auto kSpinFor = std::chrono::seconds(1);  // then polls come with pauses
 constexpr auto kPause = std::chrono::microseconds(200);
@@ -58,7 +60,12 @@ class World {
     }
     MPI_Comm_rank(MPI_COMM_WORLD, &process_);
     MPI_Comm_size(MPI_COMM_WORLD, &processes_);
-    check_world(read_environment(), process_, processes_, mpi_library());
+    const LaunchEnvironment environment = read_environment();
+    check_world(environment, process_, processes_, mpi_library());
+    cpu_set_t cores;
+    if (sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
+        CPU_COUNT(&cores) >= environment.local_processes)
+      spins_ = kAloneSpins;
     for (MPI_Comm* comm : {&data_, &notices_}) {
       MPI_Comm_dup(MPI_COMM_WORLD, comm);
       MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
@@ -81,14 +88,15 @@ class World {
       {
         const std::lock_guard lock(mutex_);
         for (std::size_t i = 0; i < parcels.size(); ++i) {
-          receive(parcels[i], 0, 1, firsts[i]);
+          const bool gated = parcels[i].arrived != nullptr;
+          receive(parcels[i], 0, gated ? 1 : parcels[i].in.size(), gated ? firsts[i] : requests);
           send(parcels[i], requests);
         }
       }
       const auto begin = Clock::now();
       for (int polls = 1; !(let_in(parcels, firsts, requests) && all_done(requests)); ++polls) {
         if (polls % kPollsPerIdle == 0) idle();
-        if (polls < kSpins) continue;
+        if (polls < spins_) continue;
         if (Clock::now() - begin < kSpinFor) {
           std::this_thread::yield();
         } else {
@@ -175,7 +183,7 @@ class World {
         continue;
       }
       firsts[i].clear();
-      if (parcels[i].arrived) parcels[i].arrived();
+      parcels[i].arrived();
       const std::lock_guard lock(mutex_);
       receive(parcels[i], 1, parcels[i].in.size(), requests);
     }
@@ -239,6 +247,7 @@ class World {
   }
 
   std::mutex mutex_;  // one MPI call at a time
+  int spins_ = kSpins;
   MPI_Comm data_ = MPI_COMM_NULL, notices_ = MPI_COMM_NULL;
   int level_ = MPI_THREAD_SINGLE;
   bool ours_ = false;
