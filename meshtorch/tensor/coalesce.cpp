@@ -52,6 +52,16 @@ at::Tensor joined(const at::Tensor& flat, Shape piece, std::int64_t dim) {
   return flat.reshape(stacked).movedim(0, dim).reshape(piece);
 }
 
+// As joined, into a tensor that is there.
+void join_into(at::Tensor into, const at::Tensor& flat, const Shape& piece, std::int64_t dim) {
+  const std::int64_t n = flat.size(0);
+  Shape stacked = piece;
+  stacked.insert(stacked.begin(), n);
+  into.unflatten(dim, {n, piece[static_cast<std::size_t>(dim)]})
+      .movedim(dim, 0)
+      .copy_(flat.reshape(stacked));
+}
+
 // Meta shards go one by one - shapes need no common buffer - and are one collective all the same.
 void run_meta(const Mesh& mesh, const std::vector<const Step*>& steps, Bucket& bucket) {
   for (std::size_t i = 0; i < bucket.size(); ++i) {
@@ -89,9 +99,15 @@ void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step
         local[static_cast<std::size_t>(steps[i]->to_dim)] /= n;
       const std::int64_t size = numel(local);
       const at::Tensor flat = results[d].narrow(1, offset, size);
-      bucket[i]->locals[d] = step.kind == StepKind::all_gather
-                                 ? joined(flat, local, steps[i]->from_dim)
-                                 : flat.reshape(local);
+      Move& move = *bucket[i];
+      if (step.kind != StepKind::all_gather) {
+        move.locals[d] = flat.reshape(local);
+      } else if (move.into.empty() || steps[i]->after != move.to) {
+        move.locals[d] = joined(flat, local, steps[i]->from_dim);
+      } else {
+        join_into(move.into[d], flat, local, steps[i]->from_dim);
+        move.locals[d] = move.into[d];
+      }
       offset += size;
     }
   }

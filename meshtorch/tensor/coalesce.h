@@ -15,6 +15,9 @@ struct Move {
   Layout from;
   Layout to;
   Shards locals;  // replaced by the results
+  // Where the results may be written, one for each local, of the shape and dtype that `to` gives them;
+  // empty: nowhere. Results that were written there are these very tensors.
+  Shards into = {};
 };
 
 // All on one mesh. Results share memory with the inputs only where nothing had to change.

@@ -202,8 +202,12 @@ void ZeroShards::gather_parameters() {
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     if (!shards_[i].grad().defined()) continue;
     const ShardedView& shard = *sharded_view(shards_[i]);
-    moves.push_back({shape_of(shards_[i]), shard.layout(), sharded_view(parameters_[i])->layout(),
-                     shard.locals()});
+    const ShardedView& parameter = *sharded_view(parameters_[i]);
+    moves.push_back({.shape = shape_of(shards_[i]),
+                     .from = shard.layout(),
+                     .to = parameter.layout(),
+                     .locals = shard.locals(),
+                     .into = parameter.locals()});
     owners.push_back(i);
   }
   if (moves.empty()) return;
@@ -214,8 +218,10 @@ void ZeroShards::gather_parameters() {
   for (std::size_t k = 0; k < moves.size(); ++k) {
     const at::Tensor& tensor = parameters_[owners[k]];
     ShardedView& parameter = *sharded_view(tensor);
-    for (std::size_t d = 0; d < moves[k].locals.size(); ++d)
-      parameter.locals()[d].copy_(moves[k].locals[d]);
+    for (std::size_t d = 0; d < moves[k].locals.size(); ++d) {
+      const at::Tensor& result = moves[k].locals[d];
+      if (!result.is_same(parameter.locals()[d])) parameter.locals()[d].copy_(result);
+    }
     versions_[owners[k]] = ++parameter.allocation()->version;
     tensor.unsafeGetTensorImpl()->bump_version();
   }
