@@ -36,9 +36,11 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
 
+// What can be read: a process may end while its file in /proc is, which makes an iterator throw.
 std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(contents).str();
 }
 
 std::vector<std::string> lines(const std::string& text) {

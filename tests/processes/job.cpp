@@ -20,9 +20,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// What can be read: a process may end while its file in /proc is, which makes an iterator throw.
 std::string read_file(const fs::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream contents;
+  contents << std::ifstream(path, std::ios::binary).rdbuf();
+  return std::move(contents).str();
 }
 
 std::vector<std::string> lines_of(const fs::path& path) {
