@@ -2,17 +2,16 @@
 #include <meshtorch/cli/launch.h>
 
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
-#include <thread>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/cli/launch_job.h>
 #include <meshtorch/cli/mpiexec.h>
 #include <meshtorch/cli/subprocess.h>
+#include <meshtorch/comm/environment.h>
 
 #ifndef MESHTORCH_MPIEXEC
 #define MESHTORCH_MPIEXEC ""
@@ -42,12 +41,6 @@ void check(const LaunchOptions& options) {
           .where = options.program[0],
           .what = "there is no such program, or it may not be executed",
           .remedy = "check PATH and the file's permissions"});
-}
-
-int cores_of_process() {
-  cpu_set_t cores;
-  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
-  return static_cast<int>(std::thread::hardware_concurrency());  // more than a cpu_set_t holds
 }
 
 void set_threads(const LaunchOptions& options) {

@@ -26,6 +26,7 @@
 #include <meshtorch/cli/launch_rank.h>
 #include <meshtorch/cli/mpiexec.h>
 #include <meshtorch/cli/subprocess.h>
+#include <meshtorch/cli/testing.h>
 
 namespace meshtorch {
 namespace {
@@ -35,13 +36,6 @@ using Clock = std::chrono::steady_clock;
 using testing::AllOf;
 using testing::HasSubstr;
 using testing::UnorderedElementsAre;
-
-// What can be read: a process may end while its file in /proc is, which makes an iterator throw.
-std::string read_file(const fs::path& path) {
-  std::ostringstream contents;
-  contents << std::ifstream(path, std::ios::binary).rdbuf();
-  return std::move(contents).str();
-}
 
 std::vector<std::string> lines(const std::string& text) {
   std::istringstream in(text);

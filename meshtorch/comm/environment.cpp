@@ -1,10 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/comm/environment.h>
 
+#include <sched.h>
+
 #include <charconv>
 #include <cstdlib>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -189,6 +192,12 @@ void check_world(const LaunchEnvironment& environment, int mpi_rank, int mpi_siz
         .remedy = slurm ? "try another PMI: `srun --mpi=pmix` or `--mpi=pmi2`"
                         : "start it by the mpirun of the MPI it is linked with, or by `meshtorch "
                           "launch -n P -- program`"});
+}
+
+int cores_of_process() {
+  cpu_set_t cores;
+  if (sched_getaffinity(0, sizeof cores, &cores) == 0) return CPU_COUNT(&cores);
+  return static_cast<int>(std::thread::hardware_concurrency());  // more than a cpu_set_t holds
 }
 
 }  // namespace meshtorch

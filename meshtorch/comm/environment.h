@@ -32,6 +32,9 @@ struct LaunchEnvironment {
   int local_process = 0;
 };
 
+// Cores that this process may use.
+int cores_of_process();
+
 using Getenv = std::function<const char*(const char*)>;  // as std::getenv
 
 // Reads the environment through `get`. Throws Error where

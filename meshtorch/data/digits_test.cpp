@@ -2,22 +2,13 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 #include <meshtorch/data/digits.h>
 #include <meshtorch/data/files.h>
 #include <meshtorch/data/scratch_file.h>
 
 namespace meshtorch {
 namespace {
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 std::string line(int pixel, int label) {
   std::string out;

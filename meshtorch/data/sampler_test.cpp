@@ -11,22 +11,13 @@
 #include <torch/types.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 #include <meshtorch/data/counter_random.h>
 
 namespace meshtorch {
 namespace {
 
 using Indices = std::vector<std::int64_t>;
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 Indices list(const at::Tensor& indices) {
   const auto* data = indices.data_ptr<std::int64_t>();

@@ -5,22 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 #include <meshtorch/data/files.h>
 #include <meshtorch/data/scratch_file.h>
 #include <meshtorch/data/text.h>
 
 namespace meshtorch {
 namespace {
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
-}
 
 // Byte i of the text is i: a token tells where it comes from.
 ByteText counting(int size) {

@@ -4,19 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 
 namespace meshtorch {
 namespace {
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "did not throw";
-}
 
 const Mesh mesh{{"dp", 4}, {"fsdp", 3}, {"tp", 2}};
 

@@ -4,19 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 
 namespace meshtorch {
 namespace {
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "did not throw";
-}
 
 Plan plan(const Mesh& mesh, const Shape& shape, const char* from, const char* to) {
   const auto rank = static_cast<std::int64_t>(shape.size());

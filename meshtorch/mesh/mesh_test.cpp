@@ -7,21 +7,12 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 
 namespace meshtorch {
 namespace {
 
 using Positions = std::vector<std::int64_t>;
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "did not throw";
-}
 
 AxisList list(std::initializer_list<int> axes) {
   AxisList all;

@@ -4,20 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 #include <meshtorch/mesh/named_sharding.h>
 
 namespace meshtorch {
 namespace {
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "did not throw";
-}
 
 TEST(PartitionSpec, HoldsDimsAndUnreducedAxes) {
   const PartitionSpec spec = P("dp", whole, axes("fsdp", "tp")).unreduced("pp", "ep");

@@ -4,8 +4,7 @@
 #include <ATen/ATen.h>
 #include <c10/core/AutogradState.h>
 
-#include <sched.h>
-
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -60,9 +59,7 @@ void set_threads(int threads) {
   }
   if (threads == 0 && std::getenv("OMP_NUM_THREADS") == nullptr) {
     const int here = read_environment().local_processes;
-    cpu_set_t cores;
-    if (here > 1 && sched_getaffinity(0, sizeof(cores), &cores) == 0)
-      threads = std::max(1, CPU_COUNT(&cores) / here);
+    if (here > 1) threads = std::max(1, cores_of_process() / here);
   }
   if (threads > 0) at::set_num_threads(threads);
 }

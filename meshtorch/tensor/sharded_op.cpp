@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/tensor/sharded_op.h>
-#include <meshtorch/tensor/strides.h>
 
 #include <ATen/ATen.h>
 
@@ -10,6 +9,7 @@
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/strides.h>
 #include <meshtorch/tensor/write.h>
 
 namespace meshtorch {
@@ -216,7 +216,7 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
 
 // The call on a meta tensor of the global sizes and strides, for views whose locals do not tell theirs.
 torch::jit::Stack ShardedOp::view_model(const Frame& frame, const Decision& decision) {
-  if (!info_->gives_views()) return {};
+  if (dispatch_.runtime().processes() == 1 || !info_->gives_views()) return {};
   const auto& mine =
       frame.argument_operands[static_cast<std::size_t>(info_->returns[0].viewed_argument)];
   const ShardedView* base = frame.views[static_cast<std::size_t>(mine.at(0))];

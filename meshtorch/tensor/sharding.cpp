@@ -163,6 +163,34 @@ Layout checked(const NamedSharding& sharding, std::int64_t rank) {
   return resolve(sharding.mesh, sharding.spec, rank, "device_put", "x");
 }
 
+// What this process's devices hold together.
+Box box_held(const NamedSharding& sharding, const Layout& layout, const Shape& global_shape) {
+  Box box;
+  std::vector<Box> held;  // each once
+  for (const std::int64_t position : Runtime::current().communicator().addressable(sharding.mesh)) {
+    Box piece = shard_box(sharding.mesh, global_shape, layout, position);
+    if (volume(piece) == 0 && !box.empty()) continue;
+    if (std::find(held.begin(), held.end(), piece) != held.end()) continue;
+    if (box.empty() || volume(box) == 0) box = piece;
+    for (std::size_t dim = 0; dim < piece.size(); ++dim) {
+      box[dim].begin = std::min(box[dim].begin, piece[dim].begin);
+      box[dim].end = std::max(box[dim].end, piece[dim].end);
+    }
+    held.push_back(std::move(piece));
+  }
+  std::int64_t sum = 0;
+  for (const Box& piece : held) sum += volume(piece);
+  if (sum != volume(box)) {
+    fail({.op = "process_box",
+          .where = "sharding",
+          .what =
+              text("the devices of process ", Runtime::current().process(), " hold ", sum,
+                   " elements that do not fill a box, by ", sharding.spec, " on ", sharding.mesh),
+          .remedy = "give device_put the whole tensor"});
+  }
+  return box;
+}
+
 // Tells the other processes what this one places.
 void record_input(const at::Tensor& plain, const NamedSharding& sharding) {
   Runtime& runtime = Runtime::current();
@@ -230,37 +258,14 @@ std::vector<at::Tensor> device_put(const std::vector<at::Tensor>& xs,
 }
 
 Box process_box(const NamedSharding& sharding, const Shape& global_shape) {
-  const Layout layout = checked(sharding, static_cast<std::int64_t>(global_shape.size()));
-  Box box;
-  std::vector<Box> held;  // each once
-  for (const std::int64_t position : Runtime::current().communicator().addressable(sharding.mesh)) {
-    Box piece = shard_box(sharding.mesh, global_shape, layout, position);
-    if (volume(piece) == 0 && !box.empty()) continue;
-    if (std::find(held.begin(), held.end(), piece) != held.end()) continue;
-    if (box.empty() || volume(box) == 0) box = piece;
-    for (std::size_t dim = 0; dim < piece.size(); ++dim) {
-      box[dim].begin = std::min(box[dim].begin, piece[dim].begin);
-      box[dim].end = std::max(box[dim].end, piece[dim].end);
-    }
-    held.push_back(std::move(piece));
-  }
-  std::int64_t sum = 0;
-  for (const Box& piece : held) sum += volume(piece);
-  if (sum != volume(box)) {
-    fail({.op = "process_box",
-          .where = "sharding",
-          .what =
-              text("the devices of process ", Runtime::current().process(), " hold ", sum,
-                   " elements that do not fill a box, by ", sharding.spec, " on ", sharding.mesh),
-          .remedy = "give device_put the whole tensor"});
-  }
-  return box;
+  return box_held(sharding, checked(sharding, static_cast<std::int64_t>(global_shape.size())),
+                  global_shape);
 }
 
 at::Tensor device_put(const ProcessLocal& part, const NamedSharding& sharding) {
   const Shape& shape = part.global_shape;
-  const Box box = process_box(sharding, shape);
   const Layout layout = checked(sharding, static_cast<std::int64_t>(shape.size()));
+  const Box box = box_held(sharding, layout, shape);
   if (!layout.unreduced.empty()) {
     fail({.op = "device_put",
           .where = "sharding",

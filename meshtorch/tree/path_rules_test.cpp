@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/testing.h>
 #include <meshtorch/tree/path_rules.h>
 
 namespace meshtorch {
@@ -14,16 +15,6 @@ using testing::IsEmpty;
 const Mesh& mesh() {
   static const Mesh mesh({{"dp", 4}, {"tp", 2}});
   return mesh;
-}
-
-template <class Call>
-std::string message(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "(no error)";
 }
 
 std::string match_error(const PathRules& rules, const std::vector<Leaf>& leaves) {

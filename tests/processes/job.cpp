@@ -14,18 +14,12 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/cli/mpiexec.h>
 #include <meshtorch/cli/subprocess.h>
+#include <meshtorch/cli/testing.h>
 
 namespace meshtorch {
 namespace {
 
 namespace fs = std::filesystem;
-
-// What can be read: a process may end while its file in /proc is, which makes an iterator throw.
-std::string read_file(const fs::path& path) {
-  std::ostringstream contents;
-  contents << std::ifstream(path, std::ios::binary).rdbuf();
-  return std::move(contents).str();
-}
 
 std::vector<std::string> lines_of(const fs::path& path) {
   std::istringstream in(read_file(path));
@@ -50,7 +44,7 @@ std::vector<std::string> command_of(const JobOptions& options) {
   } else {
     command = mpiexec_command(find_mpiexec("", MPIEXEC), options.processes, geteuid() == 0);
   }
-  command.push_back(DISAGREE_EXECUTABLE);
+  command.push_back(JOB_EXECUTABLE);
   command.insert(command.end(), options.arguments.begin(), options.arguments.end());
   return command;
 }
@@ -59,7 +53,7 @@ std::vector<std::string> command_of(const JobOptions& options) {
 bool is_program(const fs::path& process, const std::string& mark) {
   std::error_code gone;
   const fs::path program = fs::read_symlink(process / "exe", gone);
-  return !gone && program == fs::canonical(DISAGREE_EXECUTABLE) &&
+  return !gone && program == fs::canonical(JOB_EXECUTABLE) &&
          read_file(process / "environ").find("MESHTORCH_TEST_JOB=" + mark + '\0') !=
              std::string::npos;
 }

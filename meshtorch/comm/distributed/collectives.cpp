@@ -3,7 +3,8 @@
 
 #include <ATen/ATen.h>
 
-#include <optional>
+#include <map>
+#include <tuple>
 
 #include <meshtorch/comm/distributed/leaves.h>
 #include <meshtorch/comm/distributed/mail.h>
@@ -129,9 +130,7 @@ class Collectives {
               : combine_leaf(group, leaf, shards_, request_.reduction).contiguous().view({-1}));
       if (whole.back().defined()) sum.result = at::empty_like(whole.back());
     }
-    const Member& any = *std::find_if(group.members.begin(), group.members.end(),
-                                      [&](const Member& member) { return mine(member); });
-    sum.shape = shards_[any.index].sizes().vec();
+    sum.shape = shape_of_any(group);
     const std::int64_t n = sum.result.numel();
     sum.own = {0, n};
     if (static_cast<std::int64_t>(sum.result.nbytes()) > kDirectBytes) {

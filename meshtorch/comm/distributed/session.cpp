@@ -84,7 +84,6 @@ std::string Session::failure() const {
 }
 
 void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
-  if (const std::string why = failure(); !why.empty()) throw Error(why);
   for (Parcel& parcel : parcels) {
     const std::uint64_t shapes = digest_of_shapes(parcel.in, parcel.agreed);
     parcel.out.insert(parcel.out.begin(), header(ticket.sequence, ticket.digest,
@@ -92,18 +91,14 @@ void Session::exchange(const Ticket& ticket, std::vector<Parcel> parcels) {
     parcel.in.insert(parcel.in.begin(), header(0, 0, 0));
     parcel.arrived = [this, &ticket, &parcel, shapes] { verify(ticket, parcel, shapes); };
   }
-  if (!transport_.headers_first()) return pass(ticket, parcels);
-  pass(ticket, cut(parcels, true));
+  if (!transport_.headers_first()) return exchange_more(ticket, parcels);
+  exchange_more(ticket, cut(parcels, true));
   for (const Parcel& parcel : parcels) parcel.arrived();
-  pass(ticket, cut(parcels, false));
+  exchange_more(ticket, cut(parcels, false));
 }
 
 void Session::exchange_more(const Ticket& ticket, const std::vector<Parcel>& parcels) {
   if (const std::string why = failure(); !why.empty()) throw Error(why);
-  pass(ticket, parcels);
-}
-
-void Session::pass(const Ticket& ticket, const std::vector<Parcel>& parcels) {
   const auto begin = Clock::now();
   bool told = false;
   try {

@@ -48,7 +48,6 @@ class Session {
   using Clock = std::chrono::steady_clock;
 
   void verify(const Ticket& ticket, const Parcel& parcel, std::uint64_t shapes);
-  void pass(const Ticket& ticket, const std::vector<Parcel>& parcels);
   void watch(const Ticket& ticket, Clock::time_point begin, bool& told);
   void listen(const Ticket& ticket);
   void compare(const Ticket& ticket, std::uint64_t sequence, std::uint64_t digest);

@@ -2,7 +2,6 @@
 #include <meshtorch/comm/mpi/mpi.h>
 
 #include <mpi.h>
-#include <sched.h>
 #include <stdlib.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include <thread>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/distributed/poll.h>
 #include <meshtorch/comm/environment.h>
 
 namespace meshtorch {
@@ -26,9 +26,6 @@ using Clock = std::chrono::steady_clock;
 constexpr std::int64_t kMessageBytes = 64 << 20;  // of one MPI call, whose counts are ints
 constexpr int kSpins = 100;                       // polls before the core is offered to others,
 constexpr int kAloneSpins = 50'000;  // where every process of the machine has one of its own
-constexpr int kPollsPerIdle = 32;
-constexpr auto kSpinFor = std::chrono::seconds(1);  // then polls come with pauses
-constexpr auto kPause = std::chrono::microseconds(200);
 constexpr auto kLastWords = std::chrono::seconds(2);
 constexpr auto kBehindTheFirst = std::chrono::milliseconds(200);
 constexpr char kLeaving = 'L';
@@ -62,10 +59,7 @@ class World {
     MPI_Comm_size(MPI_COMM_WORLD, &processes_);
     const LaunchEnvironment environment = read_environment();
     check_world(environment, process_, processes_, mpi_library());
-    cpu_set_t cores;
-    if (sched_getaffinity(0, sizeof(cores), &cores) == 0 &&
-        CPU_COUNT(&cores) >= environment.local_processes)
-      spins_ = kAloneSpins;
+    if (cores_of_process() >= environment.local_processes) spins_ = kAloneSpins;
     for (MPI_Comm* comm : {&data_, &notices_}) {
       MPI_Comm_dup(MPI_COMM_WORLD, comm);
       MPI_Comm_set_errhandler(*comm, MPI_ERRORS_RETURN);
@@ -93,16 +87,8 @@ class World {
           send(parcels[i], requests);
         }
       }
-      const auto begin = Clock::now();
-      for (int polls = 1; !(let_in(parcels, firsts, requests) && all_done(requests)); ++polls) {
-        if (polls % kPollsPerIdle == 0) idle();
-        if (polls < spins_) continue;
-        if (Clock::now() - begin < kSpinFor) {
-          std::this_thread::yield();
-        } else {
-          std::this_thread::sleep_for(kPause);
-        }
-      }
+      poll_until([&] { return let_in(parcels, firsts, requests) && all_done(requests); }, spins_,
+                 idle);
     } catch (...) {
       // MPI may still read and write what is in flight.
       const std::lock_guard lock(mutex_);
@@ -151,7 +137,7 @@ class World {
       const auto begin = Clock::now();
       while (!all_left() && Clock::now() - begin < kLastWords) {
         hear();
-        std::this_thread::sleep_for(kPause);
+        std::this_thread::sleep_for(kPollPause);
       }
       if (!by_itself_) std::this_thread::sleep_for(kBehindTheFirst);
     } catch (const TransportError&) {  // nobody is there any more

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/comm/distributed/poll.h>
 #include <meshtorch/comm/nccl/device.h>
 
 namespace meshtorch {
@@ -22,9 +23,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr int kSpins = 1000;  // polls before the core is offered to others
-constexpr int kPollsPerIdle = 32;
-constexpr auto kSpinFor = std::chrono::seconds(1);  // then polls come with pauses
-constexpr auto kPause = std::chrono::microseconds(200);
 constexpr auto kFinalWithin = std::chrono::seconds(10);
 
 // `in progress` is no error: every communicator here is non-blocking, so that a process whose peer
@@ -32,20 +30,6 @@ constexpr auto kFinalWithin = std::chrono::seconds(10);
 void check(ncclResult_t result, const char* call, ncclComm_t comm = nullptr) {
   if (result == ncclSuccess || result == ncclInProgress) return;
   throw TransportError(text(call, ": ", ncclGetErrorString(result), ". ", ncclGetLastError(comm)));
-}
-
-template <class Done>
-void poll(Done done, const std::function<void()>& idle) {
-  const auto begin = Clock::now();
-  for (int polls = 1; !done(); ++polls) {
-    if (polls % kPollsPerIdle == 0) idle();
-    if (polls < kSpins) continue;
-    if (Clock::now() - begin < kSpinFor) {
-      std::this_thread::yield();
-    } else {
-      std::this_thread::sleep_for(kPause);
-    }
-  }
 }
 
 // Calls that NCCL takes as one. Closed in any case: NCCL counts the open ones of each thread.
@@ -101,7 +85,7 @@ class Link {
     config.blocking = 0;
     check(ncclCommInitRankConfig(&comm_, processes, id, process, &config),
           "ncclCommInitRankConfig");
-    poll([this] { return settled(); }, idle);
+    poll_until([this] { return settled(); }, kSpins, idle);
   }
 
   void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) {
@@ -112,10 +96,11 @@ class Link {
     Group group;
     for (const Parcel& parcel : parcels) post(parcel);
     group.end(comm_);
-    poll([this] { return settled(); }, idle);  // before, the stream may not have the work yet
+    poll_until([this] { return settled(); }, kSpins,
+               idle);  // before, the stream may not have the work yet
     done_.record(stream_);
     done_.block(current);
-    poll([this] { return settled() && done_.query(); }, idle);
+    poll_until([this] { return settled() && done_.query(); }, kSpins, idle);
   }
 
   // Ends what is in flight, here; peers find out from their sessions.
@@ -167,7 +152,7 @@ class Link {
     ncclResult_t state = ncclCommFinalize(comm_);
     const auto begin = Clock::now();
     while (state == ncclInProgress && Clock::now() - begin < kFinalWithin) {
-      std::this_thread::sleep_for(kPause);
+      std::this_thread::sleep_for(kPollPause);
       if (ncclCommGetAsyncError(comm_, &state) != ncclSuccess) break;
     }
     if (state != ncclSuccess) return abort();
