@@ -38,6 +38,23 @@ std::string_view name(Origin origin) {
   return "?";
 }
 
+std::int64_t Ledger::record(LedgerEntry entry) {
+  entries_.push_back(std::move(entry));
+  return cleared_ + static_cast<std::int64_t>(entries_.size()) - 1;
+}
+
+void Ledger::finish(std::int64_t number, std::int64_t wire, double waited) {
+  if (number < cleared_) return;
+  LedgerEntry& entry = entries_.at(static_cast<std::size_t>(number - cleared_));
+  entry.wire = wire;
+  entry.waited += waited;
+}
+
+void Ledger::clear() {
+  cleared_ += static_cast<std::int64_t>(entries_.size());
+  entries_.clear();
+}
+
 std::int64_t Ledger::count(const Filter& filter) const {
   std::int64_t total = 0;
   for (const auto& entry : entries_) total += filter(entry);
@@ -53,6 +70,12 @@ std::int64_t Ledger::bytes(const Filter& filter) const {
 std::int64_t Ledger::wire(const Filter& filter) const {
   std::int64_t total = 0;
   for (const auto& entry : entries_) total += filter(entry) ? entry.wire : 0;
+  return total;
+}
+
+double Ledger::waited(const Filter& filter) const {
+  double total = 0;
+  for (const auto& entry : entries_) total += filter(entry) ? entry.waited : 0;
   return total;
 }
 

@@ -2,7 +2,7 @@
 //
 // The ledger: one entry for every collective that moved data, in program order. Programs read it to
 // prove what a step costs; tests compare it with closed formulas. It grows until cleared: a program of
-// many steps calls clear() once a step.
+// many steps calls clear() once a step. A collective is entered when it is begun.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@ struct LedgerEntry {
   std::string op;          // "aten::add.Tensor", "reshard"
   std::string scope;       // named_scope path, "train/microbatch"
   Origin origin = Origin::implied;
+  double waited = 0;  // seconds in which the program did nothing but wait for it
 };
 
 std::string_view name(Collective kind);
@@ -40,13 +41,17 @@ class Ledger {
  public:
   using Filter = std::function<bool(const LedgerEntry&)>;
 
-  void record(LedgerEntry entry) { entries_.push_back(std::move(entry)); }
-  void clear() { entries_.clear(); }
+  // Gives the entry's number, which finish() takes when the collective is done; an entry that was cleared
+  // meanwhile is not written.
+  std::int64_t record(LedgerEntry entry);
+  void finish(std::int64_t number, std::int64_t wire, double waited);
+  void clear();
 
   const std::vector<LedgerEntry>& entries() const { return entries_; }
   std::int64_t count(const Filter& filter) const;
   std::int64_t bytes(const Filter& filter) const;
   std::int64_t wire(const Filter& filter) const;
+  double waited(const Filter& filter) const;
 
   // A table with one line per (kind, axes, op, scope, origin): count, tensors, bytes per device, and
   // where there are several processes the bytes that this one sent to others.
@@ -54,6 +59,7 @@ class Ledger {
 
  private:
   std::vector<LedgerEntry> entries_;
+  std::int64_t cleared_ = 0;  // entries that were
 };
 
 }  // namespace meshtorch

@@ -5,10 +5,13 @@
 
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/device_scope.h>
+#include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
 
 namespace meshtorch {
@@ -31,8 +34,6 @@ bool coalesces(const Mesh& mesh, const Shape& shape, const Step& step) {
       return false;
   }
 }
-
-using Bucket = std::vector<Move*>;
 
 // The local tensor of `move` on device d as n equal pieces along dim, flat: [n, size].
 at::Tensor pieces(const at::Tensor& local, std::int64_t dim, std::int64_t n) {
@@ -62,98 +63,158 @@ void join_into(at::Tensor into, const at::Tensor& flat, const Shape& piece, std:
       .copy_(flat.reshape(stacked));
 }
 
-// Meta shards go one by one - shapes need no common buffer - and are one collective all the same.
-void run_meta(const Mesh& mesh, const std::vector<const Step*>& steps, Bucket& bucket) {
-  for (std::size_t i = 0; i < bucket.size(); ++i) {
-    bucket[i]->locals = meta::run(request_of(mesh, bucket[i]->shape, *steps[i]), bucket[i]->locals);
+}  // namespace
+
+Flight::Flight(const Mesh& mesh, std::vector<Move> moves, const Cause& cause)
+    : Flight(mesh, std::move(moves), cause, false) {}
+
+Flight::Flight(const Mesh& mesh, std::vector<Move> moves, const Cause& cause, bool now)
+    : mesh_(mesh), moves_(std::move(moves)), cause_(cause), now_(now), next_(moves_.size(), 0) {
+  for (const Move& move : moves_) {
+    const auto item_size = static_cast<std::int64_t>(move.locals.front().element_size());
+    plans_.push_back(&cached_plan(mesh, move.shape, item_size, move.from, move.to));
   }
+  begin_round();
 }
 
-void run_bucket(const Mesh& mesh, const Step& step, const std::vector<const Step*>& steps,
-                Bucket& bucket, const Weight& weight, const Cause& cause) {
-  Request request = request_of(mesh, bucket[0]->shape, step);
-  if (is_meta(bucket[0]->locals)) {
-    record_collective(request, weight, cause);
-    return run_meta(mesh, steps, bucket);
+bool Flight::arrived() const {
+  for (const Bucket& bucket : flying_) {
+    if (bucket.started && !bucket.started->done()) return false;
+    for (const std::size_t i : bucket.members) {
+      if (next_[i] < plans_[i]->steps.size()) return false;
+    }
   }
-  const std::int64_t n = mesh.shards(step.axes);
-  const std::size_t devices = bucket[0]->locals.size();
+  return true;
+}
+
+std::vector<Move>& Flight::wait() {
+  while (!flying_.empty()) {
+    end_round();
+    begin_round();
+  }
+  return moves_;
+}
+
+// What cannot share a buffer, alone and at once.
+void Flight::run_alone(std::size_t i) {
+  const Step& step = plans_[i]->steps[next_[i]++];
+  Move& move = moves_[i];
+  move.locals = redistribute(mesh_, move.shape, step.before, step.after, move.locals, cause_);
+}
+
+void Flight::begin_round() {
+  at::AutoDispatchBelowADInplaceOrView below;
+  using Key = std::tuple<StepKind, std::uint64_t, at::ScalarType>;
+  std::map<Key, std::vector<std::size_t>> ready;
+  for (std::size_t i = 0; i < moves_.size(); ++i) {
+    const auto& steps = plans_[i]->steps;
+    while (next_[i] < steps.size() && !coalesces(mesh_, moves_[i].shape, steps[next_[i]]))
+      run_alone(i);
+    if (next_[i] == steps.size()) continue;
+    const Step& step = steps[next_[i]];
+    ready[{step.kind, step.axes.packed(), moves_[i].locals.front().scalar_type()}].push_back(i);
+  }
+  for (const auto& [key, members] : ready) begin(members);
+}
+
+void Flight::begin(const std::vector<std::size_t>& members) {
+  Bucket bucket{.members = members};
+  Weight weight{.bytes = 0, .tensors = static_cast<int>(members.size())};
+  for (const std::size_t i : members) {
+    bucket.steps.push_back(&plans_[i]->steps[next_[i]++]);
+    weight.bytes += bucket.steps.back()->bytes;
+  }
+  Request request = request_of(mesh_, moves_[members[0]].shape, *bucket.steps[0]);
+  if (is_meta(moves_[members[0]].locals)) {
+    // One by one - shapes need no common buffer - and one collective all the same.
+    record_collective(request, weight, cause_);
+    for (std::size_t k = 0; k < members.size(); ++k) {
+      Move& move = moves_[members[k]];
+      move.locals = meta::run(request_of(mesh_, move.shape, *bucket.steps[k]), move.locals);
+    }
+    bucket.members.clear();
+  } else {
+    const Shards flats = pack(bucket);
+    request.dim = 0;  // of the flat buffers
+    if (now_) {
+      bucket.results = run_collective(std::move(request), flats, weight, cause_);
+    } else {
+      bucket.started.emplace(std::move(request), flats, weight, cause_);
+    }
+  }
+  flying_.push_back(std::move(bucket));
+}
+
+Shards Flight::pack(Bucket& bucket) {
+  const std::int64_t n = mesh_.shards(bucket.steps[0]->axes);
+  const bool scatters = bucket.steps[0]->kind == StepKind::reduce_scatter;
+  const std::size_t devices = moves_[bucket.members[0]].locals.size();
+  bucket.locals.resize(bucket.members.size());
   Shards flats(devices);
   for (std::size_t d = 0; d < devices; ++d) {
     std::vector<at::Tensor> parts;
-    for (std::size_t i = 0; i < bucket.size(); ++i) {
-      const at::Tensor& local = bucket[i]->locals[d];
-      parts.push_back(step.kind == StepKind::reduce_scatter ? pieces(local, steps[i]->to_dim, n)
-                                                            : local.reshape({1, -1}));
+    for (std::size_t k = 0; k < bucket.members.size(); ++k) {
+      at::Tensor& local = moves_[bucket.members[k]].locals[d];
+      bucket.locals[k].push_back(shape_of(local));
+      parts.push_back(scatters ? pieces(local, bucket.steps[k]->to_dim, n)
+                               : local.reshape({1, -1}));
+      local.reset();
     }
+    const use_scope use(Use::communication);
+    const device_scope on(device_number(mesh_, d));
     flats[d] = parts.size() == 1 ? parts[0] : at::cat(parts, 1);
   }
-  request.dim = 0;  // of the flat buffers
-  const Shards results = run_collective(std::move(request), flats, weight, cause);
-  for (std::size_t d = 0; d < devices; ++d) {
-    flats[d].reset();
-    std::int64_t offset = 0;
-    for (std::size_t i = 0; i < bucket.size(); ++i) {
-      Shape local = bucket[i]->locals[d].sizes().vec();
-      if (step.kind == StepKind::reduce_scatter)
-        local[static_cast<std::size_t>(steps[i]->to_dim)] /= n;
-      const std::int64_t size = numel(local);
-      const at::Tensor flat = results[d].narrow(1, offset, size);
-      Move& move = *bucket[i];
-      if (step.kind != StepKind::all_gather) {
-        move.locals[d] = flat.reshape(local);
-      } else if (move.into.empty() || steps[i]->after != move.to) {
-        move.locals[d] = joined(flat, local, steps[i]->from_dim);
-      } else {
-        join_into(move.into[d], flat, local, steps[i]->from_dim);
-        move.locals[d] = move.into[d];
-      }
-      offset += size;
-    }
+  return flats;
+}
+
+void Flight::place(Bucket& bucket, std::size_t k, std::size_t d, const at::Tensor& flat) {
+  const Step& step = *bucket.steps[k];
+  Move& move = moves_[bucket.members[k]];
+  const Shape& local = bucket.locals[k][d];
+  if (step.kind != StepKind::all_gather) {
+    move.locals[d] = flat.reshape(local);
+  } else if (move.into.empty() || step.after != move.to) {
+    move.locals[d] = joined(flat, local, step.from_dim);
+  } else {
+    join_into(move.into[d], flat, local, step.from_dim);
+    move.locals[d] = move.into[d];
   }
 }
 
-}  // namespace
+void Flight::unpack(Bucket& bucket) {
+  const std::int64_t n = mesh_.shards(bucket.steps[0]->axes);
+  for (std::size_t d = 0; d < bucket.results.size(); ++d) {
+    const device_scope on(device_number(mesh_, d));
+    std::int64_t offset = 0;
+    for (std::size_t k = 0; k < bucket.members.size(); ++k) {
+      Shape& local = bucket.locals[k][d];
+      if (bucket.steps[k]->kind == StepKind::reduce_scatter)
+        local[static_cast<std::size_t>(bucket.steps[k]->to_dim)] /= n;
+      const std::int64_t size = numel(local);
+      place(bucket, k, d, bucket.results[d].narrow(1, offset, size));
+      offset += size;
+    }
+    bucket.results[d].reset();
+  }
+}
+
+void Flight::end_round() {
+  at::AutoDispatchBelowADInplaceOrView below;
+  std::vector<Bucket> landed = std::exchange(flying_, {});
+  for (Bucket& bucket : landed) {
+    if (bucket.members.empty()) continue;
+    if (bucket.started) {
+      bucket.results = bucket.started->wait();
+      bucket.started.reset();
+    }
+    unpack(bucket);
+  }
+}
 
 void redistribute_all(const Mesh& mesh, std::vector<Move>& moves, const Cause& cause) {
-  at::AutoDispatchBelowADInplaceOrView below;
-  std::vector<const Plan*> plans;
-  for (const Move& move : moves) {
-    const auto item_size = static_cast<std::int64_t>(move.locals.front().element_size());
-    plans.push_back(&cached_plan(mesh, move.shape, item_size, move.from, move.to));
-  }
-  std::vector<std::size_t> next(moves.size(), 0);
-  for (bool more = true; more;) {
-    more = false;
-    using Key = std::tuple<StepKind, std::uint64_t, at::ScalarType>;
-    std::map<Key, std::vector<std::size_t>> ready;
-    for (std::size_t i = 0; i < moves.size(); ++i) {
-      // What cannot share a buffer runs alone, at once.
-      while (next[i] < plans[i]->steps.size() &&
-             !coalesces(mesh, moves[i].shape, plans[i]->steps[next[i]])) {
-        const Step& step = plans[i]->steps[next[i]++];
-        moves[i].locals =
-            redistribute(mesh, moves[i].shape, step.before, step.after, moves[i].locals, cause);
-      }
-      if (next[i] == plans[i]->steps.size()) continue;
-      const Step& step = plans[i]->steps[next[i]];
-      ready[{step.kind, step.axes.packed(), moves[i].locals.front().scalar_type()}].push_back(i);
-    }
-    for (const auto& [key, members] : ready) {
-      more = true;
-      Bucket bucket;
-      std::vector<const Step*> steps;
-      std::int64_t bytes = 0;
-      for (const std::size_t i : members) {
-        bucket.push_back(&moves[i]);
-        steps.push_back(&plans[i]->steps[next[i]++]);
-        bytes += steps.back()->bytes;
-      }
-      const Step& step = *steps.front();
-      run_bucket(mesh, step, steps, bucket,
-                 {.bytes = bytes, .tensors = static_cast<int>(members.size())}, cause);
-    }
-  }
+  if (moves.empty()) return;
+  Flight flight(mesh, std::move(moves), cause, true);
+  moves = std::move(flight.wait());
 }
 
 }  // namespace meshtorch

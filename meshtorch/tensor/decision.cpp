@@ -375,8 +375,8 @@ std::string Frame::operand_name(std::size_t operand) const {
 }
 
 at::Device Frame::device() const {
-  for (const ShardedView* view : views) {
-    if (view != nullptr) return view->locals().front().device();
+  for (std::size_t i = 0; i < views.size(); ++i) {
+    if (views[i] != nullptr) return views[i]->meta() ? at::Device(at::kMeta) : tensors[i].device();
   }
   return at::kCPU;
 }

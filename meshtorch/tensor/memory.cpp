@@ -8,6 +8,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/base/table.h>
 #include <meshtorch/tensor/memory_book.h>
+#include <meshtorch/tensor/sharded.h>
 
 namespace meshtorch {
 
@@ -151,12 +152,35 @@ MemoryAccount::~MemoryAccount() {
   open_book = nullptr;
 }
 
+namespace {
+
+// Null where there is none. The checked accessors of a storage would materialize a lazy copy.
+const void* block_of(const at::Tensor& local) {
+  if (!local.defined() || !local.has_storage()) return nullptr;
+  return local.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+}
+
+}  // namespace
+
 void MemoryAccount::assign(const at::Tensor& local, std::int64_t device, Use use) {
-  if (!local.defined() || !local.has_storage()) return;
-  // The checked accessors of a storage would materialize a lazy copy.
-  const void* address = local.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get();
+  const void* address = block_of(local);
   const std::lock_guard lock(book_mutex);
-  book_->assign(address, device, use);
+  if (address != nullptr) book_->assign(address, device, use);
+}
+
+void MemoryAccount::adopt(const at::Tensor& local, std::int64_t device) {
+  const void* address = block_of(local);
+  const std::lock_guard lock(book_mutex);
+  if (address != nullptr) book_->adopt(address, device);
+}
+
+void account_for(const at::Tensor& tensor, Use use) {
+  MemoryAccount* account = MemoryAccount::active();
+  const ShardedView* view = account != nullptr ? sharded_view(tensor) : nullptr;
+  if (view == nullptr) return;
+  const ShardedView& rest = at_rest(*view);
+  for (std::size_t d = 0; d < rest.locals().size(); ++d)
+    account->assign(rest.locals()[d], device_number(rest.mesh(), d), use);
 }
 
 std::int64_t MemoryAccount::live(std::int64_t device) const {

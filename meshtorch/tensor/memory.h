@@ -92,6 +92,9 @@ class MemoryAccount {
   // the account does not know the block: undefined and meta tensors, and what is older than the account.
   void assign(const at::Tensor& local, std::int64_t device, Use use);
 
+  // As assign, where the block is the host's: of the use that it has.
+  void adopt(const at::Tensor& local, std::int64_t device);
+
   // Bytes. `device`: a global number, or kHost; Error where there is no such device.
   std::int64_t live(std::int64_t device) const;
   std::int64_t live(std::int64_t device, Use use) const;
@@ -125,5 +128,9 @@ class MemoryAccount {
 
   inline static std::atomic<MemoryAccount*> active_{nullptr};
 };
+
+// What the devices hold of a sharded tensor is for `use` from now on. Nothing happens where no account
+// lives, and for a plain or undefined tensor.
+void account_for(const at::Tensor& tensor, Use use);
 
 }  // namespace meshtorch

@@ -39,6 +39,12 @@ void MemoryBook::freed(const void* address) {
   blocks_.erase(entry);
 }
 
+void MemoryBook::adopt(const void* address, std::int64_t device) {
+  const auto entry = blocks_.find(address);
+  if (entry == blocks_.end() || entry->second.device != MemoryAccount::kHost) return;
+  assign(address, device, entry->second.use);
+}
+
 void MemoryBook::assign(const void* address, std::int64_t device, Use use) {
   check(device);
   const auto entry = blocks_.find(address);

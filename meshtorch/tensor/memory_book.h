@@ -42,6 +42,7 @@ class MemoryBook {
   void allocated(const void* address, std::int64_t bytes);
   void freed(const void* address);  // nothing where the block is unknown; neither does assign
   void assign(const void* address, std::int64_t device, Use use);
+  void adopt(const void* address, std::int64_t device);  // where it is the host's
 
   void reset_peaks();
   void mark(const std::string& mark);

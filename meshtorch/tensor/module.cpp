@@ -5,6 +5,7 @@
 
 #include <map>
 
+#include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 
@@ -56,6 +57,7 @@ void place_all(const std::vector<Named>& leaves, const Mesh& mesh, const MatchRe
     } else {
       tensor.set_data(placed);
     }
+    account_for(tensor, Use::parameters);
   }
 }
 

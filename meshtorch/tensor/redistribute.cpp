@@ -3,10 +3,13 @@
 
 #include <ATen/ATen.h>
 
+#include <chrono>
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/trace.h>
 
 namespace meshtorch {
 namespace {
@@ -160,27 +163,76 @@ Request request_of(const Mesh& mesh, const Shape& shape, const Step& step) {
   return request;
 }
 
-void record_collective(const Request& request, const Weight& weight, const Cause& cause,
-                       std::int64_t wire_bytes) {
+std::int64_t record_collective(const Request& request, const Weight& weight, const Cause& cause) {
   Origin origin = cause.origin;
   if (origin == Origin::implied && !is_surprise(request.kind, origin)) origin = Origin::algorithm;
-  Runtime::current().ledger().record({.kind = request.kind,
-                                      .axes = axis_names(request.mesh, request.axes),
-                                      .bytes = weight.bytes,
-                                      .wire = wire_bytes,
-                                      .tensors = weight.tensors,
-                                      .op = cause.op,
-                                      .scope = named_scope::path(),
-                                      .origin = origin});
+  return Runtime::current().ledger().record({.kind = request.kind,
+                                             .axes = axis_names(request.mesh, request.axes),
+                                             .bytes = weight.bytes,
+                                             .tensors = weight.tensors,
+                                             .op = cause.op,
+                                             .scope = named_scope::path(),
+                                             .origin = origin});
 }
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+double seconds_since(Clock::time_point begin) {
+  return std::chrono::duration<double>(Clock::now() - begin).count();
+}
+
+Request asked_by(Request request, const Cause& cause) {
+  request.op = cause.op;
+  request.scope = named_scope::path();
+  return request;
+}
+
+// 0 where nothing is traced.
+std::int64_t trace_begin(const Request& request, const Weight& weight, const Cause& cause) {
+  Trace* trace = Trace::active();
+  if (trace == nullptr) return 0;
+  return trace->collective_begin(text(name(request.kind), " ", cause.op),
+                                 axis_names(request.mesh, request.axes), weight.bytes,
+                                 weight.tensors, named_scope::path());
+}
+
+void trace_end(std::int64_t id, Clock::time_point waited_from) {
+  Trace* trace = Trace::active();
+  if (trace == nullptr) return;
+  const auto now = Clock::now();
+  trace->waited(id, waited_from, now);
+  trace->collective_end(id, now);
+}
+
+}  // namespace
 
 Shards run_collective(Request request, const Shards& shards, const Weight& weight,
                       const Cause& cause) {
-  request.op = cause.op;
-  request.scope = named_scope::path();
-  Pending pending = Runtime::current().communicator().run(request, shards);
-  record_collective(request, weight, cause, pending.wire_bytes());
-  return pending.wait();
+  Runtime& runtime = Runtime::current();
+  const std::int64_t entry = record_collective(request, weight, cause);
+  const std::int64_t traced = trace_begin(request, weight, cause);
+  const auto begin = Clock::now();
+  Pending pending = runtime.communicator().run(asked_by(std::move(request), cause), shards);
+  Shards results = pending.wait();
+  runtime.ledger().finish(entry, pending.wire_bytes(), seconds_since(begin));
+  trace_end(traced, begin);
+  return results;
+}
+
+Started::Started(Request request, const Shards& shards, const Weight& weight, const Cause& cause)
+    : entry_(record_collective(request, weight, cause)),
+      traced_(trace_begin(request, weight, cause)),
+      pending_(Runtime::current().communicator().start(asked_by(std::move(request), cause),
+                                                       shards)) {}
+
+const Shards& Started::wait() {
+  const auto begin = Clock::now();
+  const Shards& results = pending_.wait();
+  Runtime::current().ledger().finish(entry_, pending_.wire_bytes(), seconds_since(begin));
+  trace_end(traced_, begin);
+  return results;
 }
 
 Shards redistribute(const Mesh& mesh, const Shape& shape, const Layout& from, const Layout& to,

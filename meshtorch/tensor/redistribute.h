@@ -25,13 +25,25 @@ struct Weight {
   int tensors = 1;
 };
 
-// Writes one collective to the ledger.
-void record_collective(const Request& request, const Weight& weight, const Cause& cause,
-                       std::int64_t wire_bytes = 0);
+// Enters one collective in the ledger and gives the entry's number.
+std::int64_t record_collective(const Request& request, const Weight& weight, const Cause& cause);
 
-// Runs one collective and writes it to the ledger.
+// Runs one collective and enters it in the ledger.
 Shards run_collective(Request request, const Shards& shards, const Weight& weight,
                       const Cause& cause);
+
+// A collective that was begun: in the ledger since then, with what it took once it is waited for.
+class Started {
+ public:
+  Started(Request request, const Shards& shards, const Weight& weight, const Cause& cause);
+  bool done() const { return pending_.done(); }
+  const Shards& wait();
+
+ private:
+  std::int64_t entry_;
+  std::int64_t traced_;
+  Pending pending_;
+};
 
 // The collective that a step of a plan is, of tensors of this global shape.
 Request request_of(const Mesh& mesh, const Shape& shape, const Step& step);

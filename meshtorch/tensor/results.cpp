@@ -119,9 +119,10 @@ at::Tensor ShardedOp::put_one(const Frame& frame, const Decision* decision, std:
     mark_copied_view(frame, returned, allocation);
   }
   if (results.tensors.size() > 1) results.wrapped.emplace_back(shards[0], allocation);
-  at::Tensor wrapped =
-      wrap(shape, c10::make_intrusive<ShardedView>(frame.mesh, std::move(dims), std::move(shards),
-                                                   std::move(allocation)));
+  auto source = results.sources.empty() ? nullptr : results.sources[output];
+  at::Tensor wrapped = wrap(shape, c10::make_intrusive<ShardedView>(
+                                       frame.mesh, std::move(dims), std::move(shards),
+                                       std::move(allocation), std::move(source)));
   if (info_->kind == OpKind::factory) mark_backward_buffer(wrapped);
   return wrapped;
 }
@@ -150,7 +151,8 @@ std::shared_ptr<Allocation> ShardedOp::allocation_for(const Frame& frame,
   ShardedView* base = frame.views[operand];
   if (base == nullptr) return nullptr;
   for (std::size_t d = 0; d < shards.size(); ++d) {
-    const bool moved = !locals[operand][d].is_same(base->locals()[d]);
+    // What a source made is dropped after the op: a view of it is a copy.
+    const bool moved = !locals[operand][d].is_same(base->models()[d]);
     const bool copied = !shards[d].is_alias_of(locals[operand][d]) && shards[d].numel() > 0;
     if (moved || copied) return nullptr;
   }
@@ -162,7 +164,7 @@ std::shared_ptr<Allocation> ShardedOp::unsaid_alias(const Frame& frame, const Sh
   for (std::size_t i = 0; i < frame.views.size(); ++i) {
     if (frame.views[i] == nullptr || locals[i].empty() || !shards[0].is_alias_of(locals[i][0]))
       continue;
-    if (locals[i][0].is_same(frame.views[i]->locals()[0])) return frame.views[i]->allocation();
+    if (locals[i][0].is_same(frame.views[i]->models()[0])) return frame.views[i]->allocation();
   }
   return nullptr;
 }

@@ -16,6 +16,7 @@
 #include <meshtorch/comm/environment.h>
 #include <meshtorch/ops/notation.h>
 #include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/op_info.h>
 
 namespace meshtorch {
@@ -66,14 +67,19 @@ void set_threads(int threads) {
 
 }  // namespace
 
-Runtime::Runtime(RuntimeOptions options)
-    : options_(options), communicator_(communicator_for(options)), rules_(OpRegistry::built_in()) {
+Runtime::Runtime(RuntimeOptions options) : Runtime(options, communicator_for(options)) {}
+
+Runtime::Runtime(RuntimeOptions options, std::unique_ptr<Communicator> communicator)
+    : options_(options),
+      communicator_(std::move(communicator)),
+      rules_(OpRegistry::built_in()) {
   if (live != nullptr) {
     fail({.op = "Runtime",
           .where = "",
           .what = "one is alive already",
           .remedy = "make one, at the program's edge"});
   }
+  if (options.memory) memory_ = std::make_unique<MemoryAccount>(communicator_->devices());
   if (options.tune_malloc) keep_freed_memory();
   set_threads(options.threads);
   dispatch_ = std::make_unique<Dispatch>(*this);

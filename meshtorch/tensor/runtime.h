@@ -45,6 +45,8 @@ struct RuntimeOptions {
   // Dry run: what is placed gets meta shards - shapes, layouts and the ledger of a run without its
   // values, without memory and arithmetic (docs/meta.md).
   bool meta = false;
+  // Account for the memory of every device, by use (memory.h). Costs a table lookup per allocation.
+  bool memory = false;
   // Keep freed memory for the next op instead of returning it to the system: with glibc's defaults
   // large tensors are mapped and unmapped at every op, a tenth of a training step. Ignored elsewhere.
   bool tune_malloc = true;
@@ -60,11 +62,13 @@ struct FallbackReport {
 };
 
 class Dispatch;
-struct KernelEntry;
+class MemoryAccount;
 
 class Runtime {
  public:
   explicit Runtime(RuntimeOptions options = {});
+  // With collectives of the program's own; options.devices and .timeout are the communicator's.
+  Runtime(RuntimeOptions options, std::unique_ptr<Communicator> communicator);
   ~Runtime();
   Runtime(const Runtime&) = delete;
   Runtime& operator=(const Runtime&) = delete;
@@ -86,6 +90,8 @@ class Runtime {
   const RuntimeOptions& options() const { return options_; }
   Communicator& communicator() { return *communicator_; }
   Ledger& ledger() { return ledger_; }
+  // Null unless RuntimeOptions::memory.
+  MemoryAccount* memory() { return memory_.get(); }
   OpRegistry& rules() { return rules_; }
   Dispatch& dispatch() { return *dispatch_; }
 
@@ -125,6 +131,7 @@ class Runtime {
 
   RuntimeOptions options_;
   std::unique_ptr<Communicator> communicator_;
+  std::unique_ptr<MemoryAccount> memory_;
   Ledger ledger_;
   OpRegistry rules_;
   RandomState random_;

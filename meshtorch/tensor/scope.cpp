@@ -2,6 +2,7 @@
 #include <meshtorch/tensor/scope.h>
 
 #include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/trace.h>
 
 namespace meshtorch {
 namespace {
@@ -14,9 +15,16 @@ thread_local int thread_mode = -1;  // a Mode, or -1: the runtime's option
 named_scope::named_scope(const std::string& name) : outer_length_(scope_path.size()) {
   if (!scope_path.empty()) scope_path += '/';
   scope_path += name;
+  if (Trace::active() != nullptr) begin_ = Trace::Clock::now();
 }
 
-named_scope::~named_scope() { scope_path.resize(outer_length_); }
+named_scope::~named_scope() {
+  if (Trace* trace = Trace::active(); trace != nullptr && begin_ != Trace::Time{}) {
+    const std::size_t begin = outer_length_ == 0 ? 0 : outer_length_ + 1;
+    trace->scope(scope_path.substr(begin), begin_, Trace::Clock::now());
+  }
+  scope_path.resize(outer_length_);
+}
 
 const std::string& named_scope::path() { return scope_path; }
 

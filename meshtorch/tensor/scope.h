@@ -7,6 +7,8 @@
 // Strict: inside it (or with RuntimeOptions::mode) an implied gather is an error, not a slow success.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
 #include <string>
 
 namespace meshtorch {
@@ -23,6 +25,7 @@ class named_scope {
 
  private:
   std::size_t outer_length_;
+  std::chrono::steady_clock::time_point begin_;  // where it is traced
 };
 
 enum class Mode {

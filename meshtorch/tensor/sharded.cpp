@@ -7,6 +7,8 @@
 #include <ATen/ATen.h>
 
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/memory.h>
+#include <meshtorch/tensor/op_scope.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/strides.h>
 
@@ -67,10 +69,34 @@ Shape row_major(const Shape& shape) {
 
 Shape strides_of(const Shape& shape, const ShardedView& view) {
   if (strides_are_untold(view.mesh(), shape, view.dims())) return row_major(shape);
-  return global_strides(shape, view.dims(), view.locals().front());
+  return global_strides(shape, view.dims(), view.models().front());
 }
 
 }  // namespace
+
+bool ShardedView::meta() const {
+  if (source_ == nullptr) return locals_.front().is_meta();
+  const at::Tensor& stored = source_->stored();
+  return stored.defined() ? sharded_view(stored)->meta() : locals().front().is_meta();
+}
+
+std::int64_t device_number(const Mesh& mesh, std::size_t d) {
+  const std::int64_t position = Runtime::current().communicator().addressable(mesh)[d];
+  return mesh.devices()[static_cast<std::size_t>(position)];
+}
+
+const Shards& ShardedView::made() const { return op_scope::hold(*source_); }
+
+void ShardedView::arrive() const {
+  // Taken out first: what arrives is written through this accessor.
+  const auto arrive = std::exchange(allocation_->arrive, nullptr);
+  arrive();
+}
+
+const ShardedView& at_rest(const ShardedView& view) {
+  const bool stored = view.source() != nullptr && view.source()->stored().defined();
+  return stored ? *sharded_view(view.source()->stored()) : view;
+}
 
 bool strides_are_untold(const Mesh& mesh, const Shape& shape, const DimAxes& dims) {
   if (Runtime::current().processes() == 1) return false;
@@ -106,7 +132,7 @@ Shape global_strides(const Shape& shape, const DimAxes& dims, const at::Tensor& 
 }
 
 at::Tensor wrap(const Shape& shape, c10::intrusive_ptr<ShardedView> view) {
-  const at::Tensor& local = view->locals().front();
+  const at::Tensor& local = view->models().front();
   // Meta shards stand for the CPU's: the program sees the devices of the real run.
   const at::Device device = local.is_meta() ? at::Device(at::kCPU) : local.device();
   auto impl = c10::make_intrusive<c10::TensorImpl>(wrapper_keys(local), local.dtype(), device);
@@ -116,6 +142,11 @@ at::Tensor wrap(const Shape& shape, c10::intrusive_ptr<ShardedView> view) {
     impl->set_sizes_and_strides(shape, strides_of(shape, *view));
   }
   WrapperImpl::forbid_storage(*impl);
+  if (MemoryAccount* account = MemoryAccount::active(); account != nullptr && !local.is_meta()) {
+    const Shards& locals = view->models();
+    for (std::size_t d = 0; d < locals.size(); ++d)
+      account->adopt(locals[d], device_number(view->mesh(), d));
+  }
   impl->set_backend_meta(std::move(view));
   return at::Tensor(std::move(impl));
 }
@@ -148,7 +179,8 @@ Shape dense_strides_like(const Shape& sizes, at::IntArrayRef strides) {
 std::string describe(const at::Tensor& tensor) {
   const ShardedView* view = sharded_view(tensor);
   if (view == nullptr) return "plain";
-  return to_string(view->mesh(), view->layout()) + " on " + view->mesh().to_string();
+  const ShardedView& rest = at_rest(*view);
+  return to_string(rest.mesh(), rest.layout()) + " on " + rest.mesh().to_string();
 }
 
 }  // namespace meshtorch

@@ -5,6 +5,7 @@
 //
 //   wrapper (TensorImpl)  global sizes and strides, dtype, device, autograd
 //     ShardedView         mesh, the axes of each dim, one local tensor per addressable device
+//       LocalSource       only where the locals are elsewhere: made for an op, dropped after it
 //       Allocation        what all views of one storage share: which axes are unreduced, the version
 //
 // Views of one tensor have a ShardedView each and one Allocation together, because an in-place op may
@@ -12,6 +13,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -25,6 +27,21 @@
 namespace meshtorch {
 
 using DimAxes = std::vector<AxisList>;
+
+struct Constraint;  // constrain.h
+
+// Values that are not kept where they are used: a parameter that is sharded over more axes than ops see
+// (its storage axes), and every view of it.
+class LocalSource {
+ public:
+  virtual ~LocalSource() = default;
+  // The locals, for as long as the result is held.
+  virtual std::shared_ptr<const Shards> get() = 0;
+  // An op wrote these, which get() gave.
+  virtual void written(const Shards& locals) = 0;
+  // The sharded tensor that keeps the values; undefined for a view of such a one.
+  virtual const at::Tensor& stored() const = 0;
+};
 
 struct Allocation {
   AxisSet unreduced;
@@ -48,16 +65,23 @@ struct Allocation {
     std::int64_t numel, ignore_index, valid;
   };
   std::shared_ptr<const Count> count;
+  // A collective that will write the locals is in flight: called once, before they are looked at.
+  std::function<void()> arrive;
+  // What ops that consume this parameter are to do with their activations.
+  std::shared_ptr<const Constraint> constraint;
 };
 
 class ShardedView final : public c10::BackendMeta {
  public:
+  // With a source `locals` are meta tensors like those that it makes.
   ShardedView(Mesh mesh, std::shared_ptr<const DimAxes> dims, Shards locals,
-              std::shared_ptr<Allocation> allocation)
+              std::shared_ptr<Allocation> allocation,
+              std::shared_ptr<LocalSource> source = nullptr)
       : mesh_(std::move(mesh)),
         dims_(std::move(dims)),
         allocation_(std::move(allocation)),
-        locals_(std::move(locals)) {}
+        locals_(std::move(locals)),
+        source_(std::move(source)) {}
 
   const Mesh& mesh() const { return mesh_; }
   const DimAxes& dims() const { return *dims_; }
@@ -65,11 +89,18 @@ class ShardedView final : public c10::BackendMeta {
   AxisSet unreduced() const { return allocation_->unreduced; }
   Layout layout() const { return {*dims_, allocation_->unreduced}; }
   const std::shared_ptr<Allocation>& allocation() const { return allocation_; }
-  // One per addressable device, in order. The one accessor: it is where a collective in flight would
-  // be waited for.
-  const Shards& locals() const { return locals_; }
+  // One per addressable device, in order. The one accessor of values: it waits for a collective in
+  // flight, and has a source make them. Those live until the op that runs now (op_scope.h) is over.
+  const Shards& locals() const {
+    if (source_ != nullptr) return made();
+    if (allocation_->arrive) arrive();
+    return locals_;
+  }
+  // Sizes, strides and dtypes of the locals; perhaps without values.
+  const Shards& models() const { return locals_; }
+  const std::shared_ptr<LocalSource>& source() const { return source_; }
   // The locals have no values (comm/meta.h).
-  bool meta() const { return locals_.front().is_meta(); }
+  bool meta() const;
 
   // The reduced value beside an unreduced one, valid at the version it was computed at, so that no
   // tensor is reduced twice.
@@ -81,10 +112,14 @@ class ShardedView final : public c10::BackendMeta {
   std::shared_ptr<const Reduced> reduced;
 
  private:
+  const Shards& made() const;
+  void arrive() const;
+
   Mesh mesh_;
   std::shared_ptr<const DimAxes> dims_;
   std::shared_ptr<Allocation> allocation_;
   Shards locals_;
+  std::shared_ptr<LocalSource> source_;
 };
 
 // The view of a sharded tensor; null for a plain or undefined one.
@@ -96,6 +131,9 @@ inline ShardedView* sharded_view(const at::Tensor& tensor) {
   return static_cast<ShardedView*>(impl->get_backend_meta());
 }
 
+// The global number of this process's d-th device on the mesh.
+std::int64_t device_number(const Mesh& mesh, std::size_t d);
+
 // Of a plain tensor, or the global one of a wrapper.
 inline Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
 
@@ -103,6 +141,9 @@ inline Shape shape_of(const at::Tensor& tensor) { return tensor.sizes().vec(); }
 at::Tensor wrap(const Shape& shape, c10::intrusive_ptr<ShardedView> view);
 // Makes a wrapper of fresh locals (an allocation of its own).
 at::Tensor wrap(const Mesh& mesh, const Shape& shape, const Layout& layout, Shards locals);
+
+// The view that keeps a tensor's values: its own, or that of the tensor its parts are stored in.
+const ShardedView& at_rest(const ShardedView& view);
 
 // Points an existing wrapper at another view: other handles of the same tensor see it, other views
 // keep theirs.

@@ -8,6 +8,8 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/device_scope.h>
+#include <meshtorch/tensor/op_scope.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/strides.h>
 #include <meshtorch/tensor/write.h>
@@ -49,6 +51,7 @@ void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
   auto& state = c10::AutogradState::get_tls_state();
   if (!state.get_view_replay_enabled()) state.set_view_replay_enabled(true);
   at::AutoDispatchBelowADInplaceOrView below;
+  const op_scope scope;
   if (single_device(op, *stack)) return;
   run(op, *stack);
 }
@@ -92,6 +95,7 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   const Decision& decision = *kept;
   switch (decision.run) {
     case Decision::Run::local:
+      if (views_a_source(frame, decision)) return run_view_of_source(op, frame, decision, stack);
       return run_local(op, frame, decision, stack);
     case Decision::Run::aside:
       return run_aside(frame, stack);
@@ -195,6 +199,8 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
         tried.push_back(d);
       }
       torch::jit::Stack local = call.stack(d);
+      const device_scope on(d < positions.size() ? device_number(frame.mesh, d) : -1,
+                            &info_->name);
       if (decision.rule.local_view) {
         view_as_result(frame, decision, d < positions.size() ? positions[d] : 0, local);
       } else {
@@ -268,7 +274,8 @@ void ShardedOp::remove_stand_ins(std::vector<Shards>& locals, Results& results) 
   }
 }
 
-void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta) {
+void ShardedOp::run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local,
+                              bool meta) const {
   if (info_->name == "aten::view" || info_->name == "aten::_unsafe_view") {
     at::Tensor result = at::reshape(local[0].toTensor(), local[1].toIntVector());
     local.clear();

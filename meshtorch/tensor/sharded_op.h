@@ -7,6 +7,7 @@
 //   buffer.cpp         views of buffers whose layout is nobody's choice
 //   results.cpp        wrapping what came out: shapes, layouts, who shares memory with whom
 //   gather.cpp         ops without a rule
+//   source.cpp         values that are made where they are used
 //   meta.cpp           operands without values
 #pragma once
 
@@ -25,6 +26,7 @@ struct Results {
   std::vector<int> lists;           // per return: list length, -1 one tensor, -2 something else
   std::vector<c10::IValue> others;  // per return, of the first device
   std::vector<std::pair<at::Tensor, std::shared_ptr<Allocation>>> wrapped;  // so far, first device
+  std::vector<std::shared_ptr<LocalSource>> sources;  // per output, where `tensors` are models
 
   void add(std::size_t device, std::size_t devices, torch::jit::Stack& stack) {
     std::size_t next = 0;
@@ -93,6 +95,13 @@ class ShardedOp final : public c10::OperatorKernel {
   void run_local(const c10::OperatorHandle& op, Frame& frame, const Decision& decision,
                  torch::jit::Stack& stack);
 
+  // source.cpp
+
+  // A view of values that are not there, which needs none of them.
+  bool views_a_source(const Frame& frame, const Decision& decision) const;
+  void run_view_of_source(const c10::OperatorHandle& op, const Frame& frame,
+                          const Decision& decision, torch::jit::Stack& stack);
+
   // buffer.cpp
 
   // Where a view would have to communicate: a fresh buffer that nothing else sees, and the one that the
@@ -107,7 +116,7 @@ class ShardedOp final : public c10::OperatorKernel {
   // sharded_op.cpp
 
   // view() of a local may need a copy where the global strides allowed a view.
-  void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta);
+  void run_on_device(const c10::OperatorHandle& op, torch::jit::Stack& local, bool meta) const;
   // An op that drops or adds dims of global size one: the local result has its shape by the rule.
   void view_as_result(const Frame& frame, const Decision& decision, std::int64_t position,
                       torch::jit::Stack& local);

@@ -332,11 +332,11 @@ bool is_sharded(const at::Tensor& x) { return sharded_view(x) != nullptr; }
 
 NamedSharding sharding_of(const at::Tensor& x) {
   const ShardedView& view = require_view("sharding_of", x);
-  return {view.mesh(), spec_of(view.mesh(), view.layout())};
+  return {view.mesh(), spec_of(view.mesh(), at_rest(view).layout())};
 }
 
 std::vector<Shard> addressable_shards(const at::Tensor& x) {
-  const ShardedView& view = require_view("addressable_shards", x);
+  const ShardedView& view = at_rest(require_view("addressable_shards", x));
   const auto& positions = Runtime::current().communicator().addressable(view.mesh());
   std::vector<Shard> shards;
   for (std::size_t d = 0; d < positions.size(); ++d) {

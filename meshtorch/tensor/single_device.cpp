@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <ATen/ATen.h>
 
+#include <meshtorch/tensor/device_scope.h>
 #include <meshtorch/tensor/sharded_op.h>
 #include <meshtorch/tensor/write.h>
 
@@ -67,7 +68,10 @@ void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& sta
       arguments[i] = std::move(locals);
     }
   }
-  call(op, stack, meta);
+  {
+    const device_scope on(device_number(mesh, 0), &info_->name);
+    call(op, stack, meta);
+  }
   c10::IValue* results = stack.data() + stack.size() - info_->returns.size();
   for (std::size_t r = 0; r < info_->returns.size(); ++r) {
     if (info_->returns[r].written_argument >= 0) {

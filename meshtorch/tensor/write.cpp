@@ -65,13 +65,20 @@ bool unaliased(const ShardedView& view) {
 
 void check_writable(const OpInfo& info, const std::string& operand, const at::Tensor& tensor) {
   at::assert_no_internal_overlap(tensor);
-  Allocation& allocation = *sharded_view(tensor)->allocation();
+  const ShardedView& view = *sharded_view(tensor);
+  Allocation& allocation = *view.allocation();
   auto refuse = [&](const std::string& what) {
     fail({.op = info.name,
           .where = operand,
           .what = what,
           .remedy = "reshard the base first so that the view is local, or clone() the view"});
   };
+  if (view.source() != nullptr && !view.source()->stored().defined()) {
+    fail({.op = info.name,
+          .where = operand,
+          .what = "writes through a view of a parameter that is stored in parts",
+          .remedy = "write the parameter itself"});
+  }
   const auto& bases = allocation.copy_of;
   if (std::any_of(bases.begin(), bases.end(), [](const auto& base) { return !base.expired(); })) {
     refuse("writes through a view that had to communicate (" + allocation.copied_by +
@@ -103,6 +110,7 @@ void keep_type(const c10::OperatorHandle& functional, torch::jit::Stack& call,
 void written(ShardedView& view) {
   ++view.allocation()->version;
   view.allocation()->content = Allocation::Content::value;
+  if (view.source() != nullptr) view.source()->written(view.locals());
 }
 
 namespace {

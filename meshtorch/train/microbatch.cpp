@@ -74,9 +74,9 @@ std::vector<Microbatch> weighted(const std::vector<std::int64_t>& valid, std::in
       allocation.count = std::make_shared<const Allocation::Count>(
           Allocation::Count{allocation.version, placed.targets.numel(), ignore_index, valid[i]});
     }
-    results.emplace_back(std::move(placed.inputs), std::move(placed.targets),
-                         static_cast<double>(valid[i]) / static_cast<double>(total));
+    results.emplace_back(std::move(placed.inputs), std::move(placed.targets), valid[i], total);
   }
+  results.back().set_last();
   return results;
 }
 

@@ -27,18 +27,24 @@ namespace meshtorch {
 
 class Microbatch {
  public:
-  Microbatch(at::Tensor inputs_, at::Tensor targets_, double weight)
-      : inputs(std::move(inputs_)), targets(std::move(targets_)), weight_(weight) {}
+  // `valid` of the `total` valid targets of the batch are its.
+  Microbatch(at::Tensor inputs_, at::Tensor targets_, std::int64_t valid, std::int64_t total)
+      : inputs(std::move(inputs_)), targets(std::move(targets_)), valid_(valid), total_(total) {}
 
   at::Tensor inputs;   // placed
   at::Tensor targets;  // placed
 
   // Its share of the batch's valid targets: a mean loss times this, summed over the microbatches, is the
   // mean over the batch, also where microbatches differ in size or in ignored targets.
-  double weight() const { return weight_; }
+  double weight() const { return static_cast<double>(valid_) / static_cast<double>(total_); }
+  std::int64_t valid() const { return valid_; }
+  // The last of its batch: gradients are final in its backward (reduce_scope of zero.h).
+  bool last() const { return last_; }
+  void set_last() { last_ = true; }
 
  private:
-  double weight_;
+  std::int64_t valid_, total_;
+  bool last_ = false;
 };
 
 struct MicrobatchOptions {

@@ -3,36 +3,56 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cmath>
 #include <set>
 #include <utility>
 
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
-#include <meshtorch/tensor/coalesce.h>
-#include <meshtorch/tensor/meta.h>
+#include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/train/gather_schedule.h>
+#include <meshtorch/train/gradient_buckets.h>
+#include <meshtorch/train/loss_scale.h>
+#include <meshtorch/train/norm.h>
+#include <meshtorch/train/parameter_update.h>
+#include <meshtorch/train/zero_leaf.h>
 
 namespace meshtorch {
 namespace {
 
-void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options) {
-  auto refuse = [](std::string where, std::string what, std::string remedy) {
-    fail({.op = "Zero",
-          .where = std::move(where),
-          .what = std::move(what),
-          .remedy = std::move(remedy)});
-  };
-  if (options.stage != 1) {
-    refuse("stage", text("got ", options.stage, ", expected 1"),
-           "use stage 1, the one there is so far");
+[[noreturn]] void refuse(std::string where, std::string what, std::string remedy) {
+  fail({.op = "Zero",
+        .where = std::move(where),
+        .what = std::move(what),
+        .remedy = std::move(remedy)});
+}
+
+void check(const ZeroOptions& options) {
+  if (options.stage < 0 || options.stage > 3) {
+    refuse("stage", text("got ", options.stage, ", expected 0 to 3"),
+           "0: replicated, 1: optimizer state, 2: gradients too, 3: parameters too");
   }
   if (options.clip_norm && !(*options.clip_norm > 0)) {
     refuse("clip_norm", text("got ", *options.clip_norm, ", expected a positive number"),
            "leave it out not to clip");
   }
+  if (options.bucket_bytes < 1) {
+    refuse("bucket_bytes", text("got ", options.bucket_bytes, ", expected at least 1"),
+           "leave it out for 25 MB");
+  }
+  if (options.keep_gathered && options.stage != 3) {
+    refuse("keep_gathered", text("is for stage 3, got stage ", options.stage), "leave it out");
+  }
+}
+
+void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options) {
   if (parameters.empty()) refuse("parameters", "there are none", "give model->parameters()");
   for (std::size_t i = 0; i < parameters.size(); ++i) {
     const std::string where = text("parameter ", i);
@@ -41,6 +61,10 @@ void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options
     const int axis = view->mesh().axis(options.axis);
     if (view->mesh() != sharded_view(parameters[0])->mesh()) {
       refuse(where, "is on another mesh than parameter 0", "use one Zero per mesh");
+    }
+    if (view->source() != nullptr) {
+      refuse(where, "is stored by another Zero: " + describe(parameters[i]),
+             "use one Zero per parameter");
     }
     if (view->layout().sharded().contains(axis)) {
       refuse(where, "is sharded over \"" + options.axis + "\" already: " + describe(parameters[i]),
@@ -58,22 +82,19 @@ std::vector<at::Tensor> unique(std::vector<at::Tensor> parameters) {
   return parameters;
 }
 
-// Every element of every shard counted once: where replicas hold the same, the first one counts.
-bool counts(const Mesh& mesh, const ShardedView& view, std::int64_t position) {
-  const AxisSet sharded = view.layout().sharded();
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    if (!sharded.contains(axis) && mesh.coordinate(position, axis) != 0) return false;
+// Calls a function when a parameter's gradient has been accumulated.
+class AfterAccumulation final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterAccumulation(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    call_();
+    return outputs;
   }
-  return true;
-}
 
-AxisSet all_axes(const Mesh& mesh) {
-  AxisSet axes;
-  for (int axis = 0; axis < mesh.rank(); ++axis) {
-    if (mesh.axis_size(axis) > 1) axes.insert(axis);
-  }
-  return axes;
-}
+ private:
+  std::function<void()> call_;
+};
 
 }  // namespace
 
@@ -93,150 +114,206 @@ PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::in
   return spec_of(mesh, layout);
 }
 
-ZeroShards::ZeroShards(std::vector<at::Tensor> parameters, ZeroOptions options)
-    : parameters_(unique(std::move(parameters))), options_(std::move(options)) {
-  check(parameters_, options_);
-  torch::NoGradGuard no_grad;
-  for (const at::Tensor& parameter : parameters_) {
-    const PartitionSpec spec =
-        zero_spec(sharding_of(parameter), shape_of(parameter), options_.axis);
-    shards_.push_back(reshard(parameter.detach(), spec).requires_grad_(parameter.requires_grad()));
-    versions_.push_back(sharded_view(parameter)->allocation()->version);
-  }
-}
-
-void ZeroShards::take_outside_changes() {
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    const std::uint64_t version = sharded_view(parameters_[i])->allocation()->version;
-    if (std::exchange(versions_[i], version) != version)
-      shards_[i].detach().copy_(parameters_[i].detach());
-  }
-}
-
-void ZeroShards::reduce_gradients() {
-  torch::NoGradGuard no_grad;
-  take_outside_changes();
-  named_scope scope("zero");
-  std::vector<Move> moves;
-  std::vector<std::size_t> owners;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    at::Tensor& gradient = parameters_[i].mutable_grad();
-    shards_[i].mutable_grad().reset();
-    if (!gradient.defined()) continue;
-    const ShardedView* view = sharded_view(gradient);
-    if (view == nullptr) {
-      fail({.op = "Zero",
-            .where = text("gradient of parameter ", i),
-            .what = "is a plain tensor",
-            .remedy = "assign a sharded one"});
+class ZeroEngine::Core {
+ public:
+  Core(std::vector<at::Tensor> all, ZeroOptions given)
+      : options(std::move(given)),
+        parameters(unique(std::move(all))),
+        schedule(std::make_shared<GatherSchedule>(
+            GatherSchedule::Options{.bucket_bytes = options.bucket_bytes,
+                                    .overlap = options.overlap,
+                                    .keep = options.keep_gathered})),
+        buckets({.bucket_bytes = options.bucket_bytes,
+                 .overlap = options.overlap,
+                 .reduce = options.precision ? std::optional(options.precision->reduce)
+                                             : std::nullopt}) {
+    check(options);
+    check(parameters, options);
+    if (options.precision && options.precision->needs_loss_scale()) loss_scale.emplace();
+    if (loss_scale) status.loss_scale = loss_scale->scale();
+    for (std::size_t i = 0; i < parameters.size(); ++i) {
+      leaves.emplace_back(parameters[i], options, i, schedule);
+      shards.push_back(leaves[i].shard());
+      account_for(leaves[i].stored(), Use::parameters);
+      if (!leaves[i].shares()) account_for(leaves[i].shard(), Use::optimizer);
     }
-    moves.push_back(
-        {shape_of(gradient), view->layout(), sharded_view(shards_[i])->layout(), view->locals()});
-    owners.push_back(i);
+    taken.assign(leaves.size(), 0);
   }
-  if (moves.empty()) return;
-  const Mesh mesh = sharded_view(parameters_[0])->mesh();
-  redistribute_all(mesh, moves,
-                   {.op = "Zero::reduce_gradients", .origin = Origin::asked, .where = ""});
-  for (std::size_t k = 0; k < moves.size(); ++k) {
-    at::Tensor& shard = shards_[owners[k]];
-    // A gradient that had nothing to reduce still belongs to the program: clipping must not scale it.
-    for (std::size_t d = 0; d < moves[k].locals.size(); ++d) {
-      if (options_.clip_norm && moves[k].locals[d].is_alias_of(
-                                    sharded_view(parameters_[owners[k]].grad())->locals()[d])) {
-        moves[k].locals[d] = moves[k].locals[d].clone();
+
+  ~Core() {
+    for (const auto& [accumulator, hook] : hooks) accumulator->del_post_hook(hook);
+  }
+
+  // After construction: hooks know the core by a weak pointer.
+  static void watch(const std::shared_ptr<Core>& core) {
+    for (std::size_t i = 0; i < core->leaves.size(); ++i) {
+      if (core->leaves[i].frozen()) continue;
+      auto accumulator = torch::autograd::impl::grad_accumulator(core->parameters[i]);
+      const auto hook = accumulator->add_post_hook(std::make_unique<AfterAccumulation>(
+          [weak = std::weak_ptr<Core>(core), i] {
+            if (const auto alive = weak.lock()) alive->accumulated(i);
+          }));
+      core->hooks.emplace_back(std::move(accumulator), hook);
+    }
+  }
+
+  Reduce reduce() const {
+    if (scoped) return *scoped;
+    return options.reduce.value_or(options.stage >= 2 ? Reduce::each : Reduce::once);
+  }
+
+  void accumulated(std::size_t i) {
+    account_for(parameters[i].grad(), Use::gradients);
+    if (reduce() == Reduce::each) take(i);
+  }
+
+  // The parameter's gradient goes to its shard's, for good.
+  void take(std::size_t i) {
+    at::Tensor gradient = std::exchange(parameters[i].mutable_grad(), at::Tensor());
+    if (!std::exchange(taken[i], 1)) shards[i].mutable_grad().reset();
+    buckets.add(leaves[i], gradient);
+  }
+
+  // What no backward took. It stays the parameter's where nothing of it was: to be read, until zero_grad.
+  void reduce_rest() {
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const at::Tensor& gradient = parameters[i].grad();
+      if (leaves[i].frozen() && gradient.defined()) {
+        refuse(text("parameter ", i), "was frozen when Zero was made, and has a gradient now",
+               "make a Zero after requires_grad_(true)");
+      }
+      if (!taken[i]) shards[i].mutable_grad().reset();
+      if (!gradient.defined()) continue;
+      if (taken[i]) {
+        take(i);
+      } else {
+        buckets.add(leaves[i], gradient);
       }
     }
-    shard.mutable_grad() = wrap(mesh, moves[k].shape, moves[k].to, std::move(moves[k].locals));
+    buckets.flush();
   }
-  if (options_.clip_norm) clip();
-}
 
-std::optional<double> ZeroShards::global_norm() const {
-  const Mesh& mesh = sharded_view(shards_[0])->mesh();
-  Runtime& runtime = Runtime::current();
-  const auto& positions = runtime.communicator().addressable(mesh);
-  at::AutoDispatchBelowADInplaceOrView below;
-  Shards sums(positions.size());
-  const bool meta = is_meta(shards_[0]);
-  const auto options = at::TensorOptions(at::kDouble).device(meta ? at::kMeta : at::kCPU);
-  for (std::size_t d = 0; d < positions.size(); ++d) sums[d] = at::zeros({}, options);
-  for (const at::Tensor& shard : shards_) {
-    if (!shard.grad().defined()) continue;
-    const ShardedView& view = *sharded_view(shard.grad());
-    for (std::size_t d = 0; d < positions.size(); ++d) {
-      if (meta || !counts(mesh, view, positions[d])) continue;
-      const at::Tensor norm =
-          at::linalg_vector_norm(view.locals()[d], 2, std::nullopt, false, at::kDouble);
-      sums[d].add_(norm.square());
+  // A gradient that had nothing to reduce still belongs to the program: clipping must not scale it.
+  void own_gradients() {
+    for (std::size_t i = 0; i < leaves.size(); ++i) {
+      const at::Tensor &mine = shards[i].grad(), &theirs = parameters[i].grad();
+      if (!mine.defined() || !theirs.defined()) continue;
+      const Shards& locals = sharded_view(theirs)->locals();
+      if (sharded_view(mine)->locals().front().is_alias_of(locals.front()))
+        shards[i].mutable_grad() = mine.clone();
     }
   }
-  const AxisSet axes = all_axes(mesh);
-  if (!axes.empty()) {
-    Layout from = Layout::replicated(0);
-    from.unreduced = axes;
-    sums = redistribute(mesh, {}, from, Layout::replicated(0), sums,
-                        {.op = "Zero::clip", .origin = Origin::asked, .where = ""});
+
+  std::vector<at::Tensor> gradients() const {
+    std::vector<at::Tensor> all;
+    for (const at::Tensor& shard : shards) all.push_back(shard.grad());
+    return all;
   }
-  if (meta) return std::nullopt;
-  return std::sqrt(sums[0].item<double>());
+
+  // Clips and unscales; false where the step is to be skipped.
+  bool finish_gradients() {
+    status.skipped = false;
+    status.gradient_norm.reset();
+    if (!options.clip_norm && !options.skip_nonfinite && !loss_scale) return true;
+    const named_scope scope("zero");
+    own_gradients();
+    const auto all = gradients();
+    const double scale = loss_scale ? loss_scale->scale() : 1;
+    const std::optional<double> scaled = global_norm(all);
+    if (!scaled) return true;  // a dry run
+    const double norm = *scaled / scale;
+    status.gradient_norm = norm;
+    const bool finite = std::isfinite(norm);
+    if (loss_scale) {
+      loss_scale->update(finite);
+      status.loss_scale = loss_scale->scale();
+    }
+    if (!finite && (options.skip_nonfinite || loss_scale)) {
+      status.skipped = true;
+      ++status.skips;
+      return false;
+    }
+    scale_all(all, (options.clip_norm ? clip_factor(norm, *options.clip_norm) : 1) / scale);
+    return true;
+  }
+
+  ZeroOptions options;
+  std::vector<at::Tensor> parameters, shards;
+  std::shared_ptr<GatherSchedule> schedule;
+  std::vector<ZeroLeaf> leaves;
+  GradientBuckets buckets;
+  std::vector<char> taken;  // 1: the shard's gradient has a part that the parameter's has not
+  std::optional<Reduce> scoped;
+  std::optional<LossScale> loss_scale;
+  ZeroStatus status;
+  std::vector<std::function<void()>> arrivals;  // of parameters under way
+  std::vector<std::pair<c10::intrusive_ptr<torch::autograd::Node>, std::uintptr_t>> hooks;
+};
+
+ZeroEngine::ZeroEngine(std::vector<at::Tensor> parameters, ZeroOptions options)
+    : core_(std::make_shared<Core>(std::move(parameters), std::move(options))) {
+  Core::watch(core_);
 }
 
-void ZeroShards::clip() {
-  gradient_norm_ = global_norm();
-  if (!gradient_norm_) return;  // scaling meta shards changes nothing
-  const double scale = *options_.clip_norm / (*gradient_norm_ + 1e-6);
-  if (scale >= 1) return;
-  at::AutoDispatchBelowADInplaceOrView below;
-  for (const at::Tensor& shard : shards_) {
-    if (!shard.grad().defined()) continue;
-    for (const at::Tensor& local : sharded_view(shard.grad())->locals()) local.mul_(scale);
+const std::vector<at::Tensor>& ZeroEngine::shards() const { return core_->shards; }
+const std::vector<at::Tensor>& ZeroEngine::parameters() const { return core_->parameters; }
+const ZeroOptions& ZeroEngine::options() const { return core_->options; }
+const std::vector<ZeroLeaf>& ZeroEngine::leaves() const { return core_->leaves; }
+const ZeroStatus& ZeroEngine::status() const { return core_->status; }
+
+std::vector<torch::optim::OptimizerParamGroup> ZeroEngine::with_shards(
+    std::vector<torch::optim::OptimizerParamGroup> groups) const {
+  for (auto& group : groups) {
+    for (at::Tensor& parameter : group.params()) {
+      const auto found =
+          std::find_if(core_->parameters.begin(), core_->parameters.end(),
+                       [&](const at::Tensor& mine) { return mine.is_same(parameter); });
+      if (found == core_->parameters.end())
+        refuse("groups", "hold a tensor that is no parameter of this Zero", "give it there too");
+      parameter = core_->shards[static_cast<std::size_t>(found - core_->parameters.begin())];
+    }
   }
+  return groups;
 }
 
-void ZeroShards::gather_parameters() {
+bool ZeroEngine::reduce_gradients() {
   torch::NoGradGuard no_grad;
-  named_scope scope("zero");
-  std::vector<Move> moves;
-  std::vector<std::size_t> owners;
-  for (std::size_t i = 0; i < parameters_.size(); ++i) {
-    if (!shards_[i].grad().defined()) continue;
-    const ShardedView& shard = *sharded_view(shards_[i]);
-    const ShardedView& parameter = *sharded_view(parameters_[i]);
-    moves.push_back({.shape = shape_of(shards_[i]),
-                     .from = shard.layout(),
-                     .to = parameter.layout(),
-                     .locals = shard.locals(),
-                     .into = parameter.locals()});
-    owners.push_back(i);
-  }
-  if (moves.empty()) return;
-  const Mesh mesh = sharded_view(parameters_[0])->mesh();
-  redistribute_all(mesh, moves,
-                   {.op = "Zero::gather_parameters", .origin = Origin::asked, .where = ""});
-  at::AutoDispatchBelowADInplaceOrView below;
-  for (std::size_t k = 0; k < moves.size(); ++k) {
-    const at::Tensor& tensor = parameters_[owners[k]];
-    ShardedView& parameter = *sharded_view(tensor);
-    for (std::size_t d = 0; d < moves[k].locals.size(); ++d) {
-      const at::Tensor& result = moves[k].locals[d];
-      if (!result.is_same(parameter.locals()[d])) parameter.locals()[d].copy_(result);
-    }
-    versions_[owners[k]] = ++parameter.allocation()->version;
-    tensor.unsafeGetTensorImpl()->bump_version();
-  }
+  for (const auto& arrive : std::exchange(core_->arrivals, {})) arrive();
+  for (ZeroLeaf& leaf : core_->leaves) leaf.take_outside_change();
+  core_->reduce_rest();
+  core_->schedule->end_step();
+  return core_->finish_gradients();
 }
 
-void ZeroShards::clear_gradients(bool set_to_none) {
-  for (at::Tensor& parameter : parameters_) {
-    if (!parameter.grad().defined()) continue;
+void ZeroEngine::update_parameters() {
+  torch::NoGradGuard no_grad;
+  const named_scope scope("zero");
+  std::vector<ZeroLeaf*> updated;
+  for (ZeroLeaf& leaf : core_->leaves) {
+    if (leaf.shard().grad().defined()) updated.push_back(&leaf);
+  }
+  core_->arrivals =
+      bring_to_parameters(updated, core_->options.bucket_bytes, core_->options.overlap);
+  for (ZeroLeaf* leaf : updated) leaf->updated();
+}
+
+void ZeroEngine::clear_gradients(bool set_to_none) {
+  for (std::size_t i = 0; i < core_->leaves.size(); ++i) {
+    if (std::exchange(core_->taken[i], 0)) core_->shards[i].mutable_grad().reset();
+    at::Tensor& gradient = core_->parameters[i].mutable_grad();
+    if (!gradient.defined()) continue;
     if (set_to_none) {
-      parameter.mutable_grad().reset();
+      gradient.reset();
     } else {
       torch::NoGradGuard no_grad;
-      parameter.mutable_grad().detach_().zero_();
+      gradient.detach_().zero_();
     }
   }
 }
+
+reduce_scope::reduce_scope(ZeroEngine& engine, Reduce reduce)
+    : core_(engine.core_), outer_(std::exchange(core_->scoped, reduce)) {}
+
+reduce_scope::~reduce_scope() { core_->scoped = outer_; }
 
 }  // namespace meshtorch

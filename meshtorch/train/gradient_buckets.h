@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Gradients on their way from where backward left them to the optimizer's shards: collected in the order
+// in which they become final, sent a bucket at a time, added to the shard's gradient where they land.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <meshtorch/tensor/coalesce.h>
+#include <meshtorch/train/zero_leaf.h>
+
+namespace meshtorch {
+
+class GradientBuckets {
+ public:
+  struct Options {
+    std::int64_t bucket_bytes = 0;  // local
+    bool overlap = true;
+    std::optional<at::ScalarType> reduce;  // dtype on the wire; else the gradient's own
+  };
+  explicit GradientBuckets(Options options) : options_(options) {}
+
+  // `gradient` is a part of the gradient of the leaf's parameter; begins a reduction where a bucket is
+  // full. Throws Error where it is a plain tensor.
+  void add(const ZeroLeaf& leaf, const at::Tensor& gradient);
+  // Everything that was added is in the gradients of the shards after this.
+  void flush();
+
+ private:
+  struct Part {
+    at::Tensor shard;  // of the leaf
+    at::Tensor gradient;
+  };
+  struct Bucket {
+    std::vector<at::Tensor> shards;
+    Flight flight;
+  };
+  // A bucket more than this in flight waits for the oldest: bounds the memory of flat buffers. By count,
+  // not by what has arrived: every process must begin collectives in the same order.
+  static constexpr std::size_t kMostInFlight = 2;
+
+  void launch();
+  void land();
+
+  Options options_;
+  std::vector<Part> parts_;
+  std::int64_t bytes_ = 0;
+  std::deque<Bucket> flying_;
+};
+
+}  // namespace meshtorch

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/train/zero_leaf.h>
+
+#include <torch/torch.h>
+
+#include <utility>
+
+#include <meshtorch/tensor/sharded.h>
+#include <meshtorch/tensor/sharding.h>
+#include <meshtorch/train/gather_schedule.h>
+
+namespace meshtorch {
+namespace {
+
+// Axes of size one lay nothing out.
+Layout effective(const Mesh& mesh, Layout layout) {
+  for (AxisList& axes : layout.dims) {
+    AxisList kept;
+    for (int i = 0; i < axes.size(); ++i) {
+      if (mesh.axis_size(axes[i]) > 1) kept.push_back(axes[i]);
+    }
+    axes = kept;
+  }
+  return layout;
+}
+
+at::Tensor cast(const at::Tensor& tensor, at::ScalarType type) {
+  return tensor.is_floating_point() ? tensor.to(type) : tensor;
+}
+
+// The tensor in another layout and dtype: the same memory where neither differs.
+at::Tensor laid_out(const at::Tensor& tensor, const PartitionSpec& spec, at::ScalarType type) {
+  const ShardedView& view = *sharded_view(tensor);
+  const at::Tensor whole = cast(tensor.detach(), type);
+  const Layout wanted = resolve(view.mesh(), spec, tensor.dim());
+  if (effective(view.mesh(), wanted) == effective(view.mesh(), view.layout())) return whole;
+  return reshard(whole, spec);
+}
+
+}  // namespace
+
+ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t index,
+                   const std::shared_ptr<GatherSchedule>& schedule)
+    : parameter_(std::move(parameter)), frozen_(!parameter_.requires_grad()) {
+  torch::NoGradGuard no_grad;
+  const at::ScalarType own = parameter_.scalar_type();
+  const bool casts = options.precision.has_value() && parameter_.is_floating_point();
+  const at::ScalarType compute = casts ? options.precision->compute : own;
+  const at::ScalarType master = casts && !frozen_ ? options.precision->params : own;
+  const NamedSharding whole = sharding_of(parameter_);
+  const PartitionSpec parts = zero_spec(whole, shape_of(parameter_), options.axis);
+  const bool divides = effective(whole.mesh, resolve(whole.mesh, parts, parameter_.dim())) !=
+                       effective(whole.mesh, resolve(whole.mesh, whole.spec, parameter_.dim()));
+  split_ = divides && options.stage == 3;
+
+  const bool state = divides && options.stage >= 1 && (!frozen_ || split_);
+  const at::Tensor before = parameter_.detach();  // in the dtype that it came in
+  if (compute != own) parameter_.set_data(cast(before, compute));
+  if (casts && !frozen_) parameter_.set_grad_dtype(options.precision->accumulate);
+  const bool same_type = frozen_ || master == compute;
+  shard_ = laid_out(same_type ? parameter_ : before, state ? parts : whole.spec,
+                    same_type ? compute : master);
+  stored_ = parameter_;
+  if (split_) {
+    stored_ = same_type ? shard_.detach() : laid_out(parameter_, parts, compute);
+    GatherSchedule::store(schedule, index, parameter_, stored_);
+  }
+  shares_ = sharded_view(shard_)->models().front().is_alias_of(
+      sharded_view(stored_)->models().front());
+  sharded_view(shard_)->allocation()->placed = true;
+  if (!frozen_) shard_.requires_grad_(true);
+  sync();
+}
+
+Layout ZeroLeaf::use_layout() const { return sharded_view(parameter_)->layout(); }
+Layout ZeroLeaf::stored_layout() const { return sharded_view(stored_)->layout(); }
+Layout ZeroLeaf::state_layout() const { return sharded_view(shard_)->layout(); }
+
+void ZeroLeaf::updated() {
+  ++sharded_view(parameter_)->allocation()->version;
+  parameter_.unsafeGetTensorImpl()->bump_version();
+  sync();
+}
+
+void ZeroLeaf::sync() { version_ = sharded_view(parameter_)->allocation()->version; }
+
+void ZeroLeaf::take_outside_change() {
+  if (version_ == sharded_view(parameter_)->allocation()->version) return;
+  if (!shares_) shard_.detach().copy_(stored_.detach());
+  sync();
+}
+
+}  // namespace meshtorch
