@@ -193,9 +193,12 @@ void GatherSchedule::plan() {
   }
 }
 
-std::vector<std::vector<std::size_t>> GatherSchedule::groups() const {
-  std::vector<std::vector<std::size_t>> all;
-  for (const Group& group : groups_) all.push_back(group.leaves);
+std::vector<GatherSchedule::GatherGroup> GatherSchedule::groups() const {
+  std::vector<GatherGroup> all;
+  for (const Access& use : planned_) {
+    if (use.group == all.size())
+      all.push_back({.leaves = groups_[use.group].leaves, .backward = use.backward});
+  }
   return all;
 }
 

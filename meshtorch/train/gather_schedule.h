@@ -40,8 +40,12 @@ class GatherSchedule {
   // A stored value was changed by the program.
   void forget(std::size_t index);
 
-  // Groups of the step that is recorded, as leaves: for explanations.
-  std::vector<std::vector<std::size_t>> groups() const;
+  // What the next step gathers together where it goes as the last one did, in that order.
+  struct GatherGroup {
+    std::vector<std::size_t> leaves;
+    bool backward;
+  };
+  std::vector<GatherGroup> groups() const;
 
  private:
   struct Leaf {

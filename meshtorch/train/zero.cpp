@@ -260,6 +260,7 @@ const std::vector<at::Tensor>& ZeroEngine::parameters() const { return core_->pa
 const ZeroOptions& ZeroEngine::options() const { return core_->options; }
 const std::vector<ZeroLeaf>& ZeroEngine::leaves() const { return core_->leaves; }
 const ZeroStatus& ZeroEngine::status() const { return core_->status; }
+const GatherSchedule& ZeroEngine::gather_schedule() const { return *core_->schedule; }
 
 std::vector<torch::optim::OptimizerParamGroup> ZeroEngine::with_shards(
     std::vector<torch::optim::OptimizerParamGroup> groups) const {

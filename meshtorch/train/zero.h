@@ -85,6 +85,7 @@ struct ZeroStatus {
   double loss_scale = 1;                // to multiply losses with; other than 1 with fp16 only
 };
 
+class GatherSchedule;
 class ZeroLeaf;
 
 // The part that does not depend on the optimizer.
@@ -106,6 +107,8 @@ class ZeroEngine {
   const ZeroOptions& options() const;
   const std::vector<ZeroLeaf>& leaves() const;
   const ZeroStatus& status() const;
+  // Stage 3; empty before the first step.
+  const GatherSchedule& gather_schedule() const;
 
   // Gradients of the parameters to gradients of the shards, clipped; false where the step is to be
   // skipped. A parameter that the program wrote since the last step (a loaded checkpoint) is taken over
