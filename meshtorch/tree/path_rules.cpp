@@ -5,25 +5,10 @@
 #include <meshtorch/base/table.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tree/path_rules.h>
+#include <meshtorch/tree/pattern.h>
 
 namespace meshtorch {
 namespace {
-
-// The standard library's own words differ from version to version.
-const char* reason(std::regex_constants::error_type code) {
-  namespace errors = std::regex_constants;
-  // libstdc++ gives this code also where a quantifier comes first.
-  if (code == errors::error_paren) return "unbalanced ( or ), or * + ? { with nothing to repeat";
-  if (code == errors::error_brack) return "unbalanced [ or ]";
-  if (code == errors::error_brace) return "unbalanced { or }";
-  if (code == errors::error_badbrace) return "bad range in { }";
-  if (code == errors::error_range) return "bad range in [ ]";
-  if (code == errors::error_escape) return "bad escape after a backslash";
-  if (code == errors::error_badrepeat) return "* + ? { with nothing to repeat";
-  if (code == errors::error_ctype) return "unknown character class";
-  if (code == errors::error_backref) return "reference to a group that does not exist";
-  return "too complex, or ill-formed";
-}
 
 std::string rule_text(const std::vector<PathRule>& rules, int rule) {
   return text("rule ", rule, " \"", rules[static_cast<std::size_t>(rule)].pattern, "\"");
@@ -102,13 +87,8 @@ PathRules::PathRules(std::initializer_list<PathRule> rules)
 
 PathRules::PathRules(std::vector<PathRule> rules) : rules_(std::move(rules)) {
   for (std::size_t r = 0; r < rules_.size(); ++r) {
-    try {
-      compiled_.emplace_back(rules_[r].pattern, std::regex::ECMAScript | std::regex::optimize);
-    } catch (const std::regex_error& error) {
-      fail({"PathRules", rule_text(rules_, static_cast<int>(r)),
-            text("not a regular expression, ", reason(error.code())),
-            "escape what is meant literally, as in \"\\.weight\""});
-    }
+    compiled_.push_back(compile_pattern(rules_[r].pattern, "PathRules",
+                                        rule_text(rules_, static_cast<int>(r))));
   }
 }
 
