@@ -8,6 +8,7 @@
 #include <meshtorch/comm/ledger.h>
 #include <meshtorch/kernels/random.h>
 #include <meshtorch/mesh/named_sharding.h>
+#include <meshtorch/tensor/constrain.h>
 #include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/module.h>
 #include <meshtorch/tensor/runtime.h>

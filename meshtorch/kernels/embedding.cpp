@@ -9,6 +9,7 @@
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/constrain.h>
 #include <meshtorch/tensor/dispatch.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharding.h>
@@ -141,7 +142,9 @@ struct Embedding : torch::autograd::Function<Embedding> {
 
 at::Tensor differentiable_embedding(const at::Tensor& weight, const at::Tensor& indices,
                                     c10::SymInt padding, bool scale, bool sparse) {
-  return Embedding::apply(weight, indices, padding.expect_int(), scale, sparse);
+  const at::Tensor rows = Embedding::apply(weight, constrained_input("embedding", weight, indices),
+                                           padding.expect_int(), scale, sparse);
+  return constrained_output("embedding", weight, rows);
 }
 
 }  // namespace

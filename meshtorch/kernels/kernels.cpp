@@ -22,6 +22,7 @@ void install_kernels(Runtime& runtime) {
   install_reduce(dispatch);
   install_moments(dispatch);
   install_linear(dispatch);
+  install_constrained(dispatch);
   install_ctc(dispatch);
   install_buffers(dispatch);
   install_recurrent(dispatch);

@@ -21,6 +21,7 @@ void install_batch_norm(Dispatch& dispatch);       // statistics of the global b
 void install_reduce(Dispatch& dispatch);   // extremes, any, all, products: joined over the devices
 void install_moments(Dispatch& dispatch);  // norms, variances, log-sum-exp: as well
 void install_linear(Dispatch& dispatch);   // products that keep their leading dims
+void install_constrained(Dispatch& dispatch);  // ops whose activations a rule may lay out
 void install_ctc(Dispatch& dispatch);      // of a sharded batch
 void install_buffers(Dispatch& dispatch);  // plain buffers written from sharded tensors
 void install_recurrent(Dispatch& dispatch);  // states that nobody laid out

@@ -8,9 +8,11 @@
 #include <torch/torch.h>
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/ops/matmul_native.h>
 
 #include <meshtorch/kernels/kernels.h>
+#include <meshtorch/tensor/constrain.h>
 #include <meshtorch/tensor/dispatch.h>
 #include <meshtorch/tensor/sharded.h>
 
@@ -21,6 +23,20 @@ using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
 at::Tensor outer_sum(const at::Tensor& a, const at::Tensor& g);
+
+// While it lives, products on this thread are those of a gradient: what a rule asks of the ops that consume
+// a parameter (constrain.h) is not asked of them.
+class gradient_scope {
+ public:
+  gradient_scope() { ++depth_; }
+  ~gradient_scope() { --depth_; }
+  gradient_scope(const gradient_scope&) = delete;
+  gradient_scope& operator=(const gradient_scope&) = delete;
+  static bool open() { return depth_ > 0; }
+
+ private:
+  inline static thread_local int depth_ = 0;
+};
 
 // All leading dims as one. Their product is told, not inferred: a device without columns has rows.
 at::Tensor rows(const at::Tensor& x) {
@@ -55,6 +71,7 @@ struct OuterSum : torch::autograd::Function<OuterSum> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const gradient_scope scope;
     const auto saved = context->get_saved_variables();
     const at::Tensor &a = saved[0], &g = saved[1], &out = gradients[0];
     return {context->needs_input_grad(0) ? at::matmul(g.conj(), out) : at::Tensor(),
@@ -76,6 +93,7 @@ struct Product : torch::autograd::Function<Product> {
   }
 
   static variable_list backward(AutogradContext* context, variable_list gradients) {
+    const gradient_scope scope;
     const auto saved = context->get_saved_variables();
     const at::Tensor &self = saved[0], &other = saved[1], &out = gradients[0];
     variable_list results(2);
@@ -99,13 +117,42 @@ at::Tensor outer_sum(const at::Tensor& a, const at::Tensor& g) {
   return differentiates(a, g) ? OuterSum::apply(a, g) : OuterSum::value(a, g);
 }
 
-at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
+at::Tensor product(const at::Tensor& self, const at::Tensor& other) {
   // Without leading dims there is nothing to fold; what libtorch refuses, it refuses in its own words.
   const bool leading = (self.dim() > 2 && other.dim() > 0) || (other.dim() > 2 && self.dim() > 0);
   if (!leading) return at::native::matmul(self, other);
-  if (self.dim() == 1) return at::matmul(self.unsqueeze(0), other).squeeze(-2);
-  if (other.dim() == 1) return at::matmul(self, other.unsqueeze(1)).squeeze(-1);
+  if (self.dim() == 1) return product(self.unsqueeze(0), other).squeeze(-2);
+  if (other.dim() == 1) return product(self, other.unsqueeze(1)).squeeze(-1);
   return differentiates(self, other) ? Product::apply(self, other) : Product::value(self, other);
+}
+
+bool constrained(const at::Tensor& self, const at::Tensor& other) {
+  return (is_constrained(other) || is_constrained(self)) && !gradient_scope::open();
+}
+
+at::Tensor matmul(const at::Tensor& self, const at::Tensor& other) {
+  if (!constrained(self, other)) return product(self, other);
+  const bool right = is_constrained(other);
+  const at::Tensor& parameter = right ? other : self;
+  const at::Tensor x = constrained_input("linear", parameter, right ? self : other);
+  return constrained_output("linear", parameter, right ? product(x, other) : product(self, x));
+}
+
+// What libtorch registers for all backends, which a kernel for one hides.
+at::Tensor own_addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                     const at::Scalar& beta, const at::Scalar& alpha) {
+  static const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::addmm", "");
+  torch::jit::Stack stack{self, a, b, beta, alpha};
+  op.callBoxedForDispatchKey(c10::DispatchKey::Autograd, stack);
+  return stack.front().toTensor();
+}
+
+// A linear layer on a matrix.
+at::Tensor addmm(const at::Tensor& self, const at::Tensor& a, const at::Tensor& b,
+                 const at::Scalar& beta, const at::Scalar& alpha) {
+  if (!constrained(a, b)) return own_addmm(self, a, b, beta, alpha);
+  const at::Tensor sum = at::matmul(a, b);
+  return at::add(alpha.equal(1) ? sum : sum.mul(alpha), self, beta);
 }
 
 // The bias is added afterwards, so that it is added once to a sum that is still to come.
@@ -122,6 +169,7 @@ at::Tensor linear(const at::Tensor& input, const at::Tensor& weight,
 void install_linear(Dispatch& dispatch) {
   dispatch.add_kernel("aten::linear_backward", weight_gradient);
   dispatch.autograd_library().impl("matmul", TORCH_FN(matmul));
+  dispatch.autograd_library().impl("addmm", TORCH_FN(addmm));
   dispatch.autograd_library().impl("linear", TORCH_FN(linear));
   dispatch.library().impl("linear", TORCH_FN(linear));
 }
