@@ -150,4 +150,14 @@ PathRules gpt_sharding(const std::string& axis) {
           {R"(\.(out|down)\.bias$|norm[12]?\.(weight|bias)$|^positions\.weight$)", P()}};
 }
 
+std::vector<ActivationRule> gpt_sequence_parallel(const std::string& data,
+                                                  const std::string& axis) {
+  const P whole_rows(data), cut_rows(data, axis);
+  return {{.pattern = R"(norm[12]?\.weight$)", .input = cut_rows},
+          {.pattern = R"(\.(q|k|v|up)\.weight$|^head\.weight$)", .input = whole_rows},
+          {.pattern = R"(\.(out|down)\.weight$)", .output = cut_rows},
+          {.pattern = R"(^tokens\.weight$)", .output = cut_rows, .op = "embedding"},
+          {.pattern = R"(^tokens\.weight$)", .input = whole_rows, .op = "linear"}};  // where tied
+}
+
 }  // namespace meshtorch

@@ -15,9 +15,11 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include <torch/torch.h>
 
+#include <meshtorch/tree/activation_rules.h>
 #include <meshtorch/tree/path_rules.h>
 
 namespace meshtorch {
@@ -102,5 +104,13 @@ TORCH_MODULE(Gpt);
 // Megatron's layout: heads, the hidden units of the MLP and the vocabulary are cut over `axis`.
 // Each block then costs two all-reduces forward and two backward.
 PathRules gpt_sharding(const std::string& axis = "tp");
+
+// Sequence parallelism beside it, for constrain() (Korthikanti et al., arXiv 2205.05198): between the
+// products the sequence is cut over `axis`, so that norms, dropouts and residuals hold 1/tp of the
+// activations. Each all-reduce becomes a reduce-scatter and an all-gather, of the same bytes together.
+// `data` is the axis of the batch. The gradients of norms, of the biases of `out` and `down` and of the
+// positions come out unreduced over `axis`; positions.weight itself needs no rule, since a slice is free.
+std::vector<ActivationRule> gpt_sequence_parallel(const std::string& data = "dp",
+                                                  const std::string& axis = "tp");
 
 }  // namespace meshtorch
