@@ -100,6 +100,8 @@ Runtime::~Runtime() {
   live = nullptr;
 }
 
+Runtime* Runtime::find() noexcept { return live; }
+
 Runtime& Runtime::current() {
   if (live == nullptr) {
     fail({.op = "Runtime",

@@ -75,6 +75,8 @@ class Runtime {
 
   // The live runtime. Throws Error where there is none.
   static Runtime& current();
+  // Null where there is none.
+  static Runtime* find() noexcept;
 
   // A mesh over as many devices as it needs: the first ones of each process, as evenly as it goes.
   // Throws Error where it needs more than there are, or fewer than there are processes.

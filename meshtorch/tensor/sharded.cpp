@@ -74,12 +74,6 @@ Shape strides_of(const Shape& shape, const ShardedView& view) {
 
 }  // namespace
 
-bool ShardedView::meta() const {
-  if (source_ == nullptr) return locals_.front().is_meta();
-  const at::Tensor& stored = source_->stored();
-  return stored.defined() ? sharded_view(stored)->meta() : locals().front().is_meta();
-}
-
 std::int64_t device_number(const Mesh& mesh, std::size_t d) {
   const std::int64_t position = Runtime::current().communicator().addressable(mesh)[d];
   return mesh.devices()[static_cast<std::size_t>(position)];

@@ -41,6 +41,8 @@ class LocalSource {
   virtual void written(const Shards& locals) = 0;
   // The sharded tensor that keeps the values; undefined for a view of such a one.
   virtual const at::Tensor& stored() const = 0;
+  // What get() makes has no values (comm/meta.h).
+  virtual bool meta() const = 0;
 };
 
 struct Allocation {
@@ -100,7 +102,7 @@ class ShardedView final : public c10::BackendMeta {
   const Shards& models() const { return locals_; }
   const std::shared_ptr<LocalSource>& source() const { return source_; }
   // The locals have no values (comm/meta.h).
-  bool meta() const;
+  bool meta() const { return source_ != nullptr ? source_->meta() : locals_.front().is_meta(); }
 
   // The reduced value beside an unreduced one, valid at the version it was computed at, so that no
   // tensor is reduced twice.

@@ -61,6 +61,8 @@ class ViewSource final : public LocalSource {
     return none;
   }
 
+  bool meta() const override { return base_->meta(); }
+
  private:
   c10::intrusive_ptr<ShardedView> base_;
   std::shared_ptr<const ViewCall> call_;

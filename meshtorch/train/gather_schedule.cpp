@@ -46,6 +46,8 @@ class StoredSource final : public LocalSource {
 
   const at::Tensor& stored() const override { return stored_; }
 
+  bool meta() const override { return sharded_view(stored_)->meta(); }
+
  private:
   std::shared_ptr<GatherSchedule> schedule_;
   std::size_t index_;
