@@ -6,6 +6,8 @@
 
 #include <regex>
 
+#include <meshtorch/tensor/memory.h>
+
 #include "compare.h"
 
 namespace meshtorch {
@@ -158,6 +160,36 @@ INSTANTIATE_TEST_SUITE_P(Meshes, SequenceParallelTraining,
                                          std::vector<MeshAxis>{{"dp", 1}, {"tp", 4}}),
                          [](const auto& info) { return name_of(info.param) + "m2"; });
 
+// A parameter that is gathered where it is used is the one that the rule named.
+TEST(SequenceParallelZero, Stage3KeepsConstraints) {
+  Runtime runtime({.devices = 4});
+  const OnMesh where{runtime.make_mesh({{"dp", 2}, {"tp", 2}}), true};
+  const auto tokens = place(make_tokens(small_gpt(), 16), where);
+  std::vector<std::vector<double>> losses;
+  std::vector<std::int64_t> scattered;
+  for (const int stage : {1, 3}) {
+    auto model = place(make_gpt(small_gpt()), where);
+    Zero<torch::optim::SGD> optimizer(model->parameters(), {.axis = "dp", .stage = stage},
+                                      torch::optim::SGDOptions(0.1));
+    auto& mine = losses.emplace_back();
+    runtime.ledger().clear();
+    for (int step = 0; step < 3; ++step) {
+      const auto loss = model->loss(tokens.inputs, tokens.targets);
+      loss.backward();
+      mine.push_back(loss.item<double>());
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    scattered.push_back(runtime.ledger().count([](const LedgerEntry& entry) {
+      return entry.kind == Collective::reduce_scatter && entry.axes == "tp";
+    }));
+  }
+  for (std::size_t step = 0; step < 3; ++step)
+    EXPECT_NEAR(losses[1][step] / losses[0][step], 1.0, 1e-6);
+  EXPECT_EQ(scattered[0], 3 * 2 * (2 * small_gpt().layers + 1));
+  EXPECT_EQ(scattered[1], scattered[0]);
+}
+
 class SequenceParallelLedger : public testing::TestWithParam<std::vector<MeshAxis>> {
  protected:
   // What moved over tp in one of the two scopes, but for the loss.
@@ -198,7 +230,7 @@ class SequenceParallelLedger : public testing::TestWithParam<std::vector<MeshAxi
   const std::int64_t activation = kBatch / dp * options.length * options.width * 4;
   // Two in each block; and the embedding's, which has no counterpart of the head's.
   const std::int64_t count = 2 * options.layers + 1;
-  Runtime runtime{{.devices = 8}};
+  Runtime runtime{{.devices = 8, .memory = true}};
 };
 
 TEST_P(SequenceParallelLedger, AReduceScatterAndAnAllGatherForEachAllReduce) {
@@ -251,6 +283,28 @@ TEST_P(SequenceParallelLedger, WhatIsUsedOnAPartOfTheSequenceHasAPartOfItsGradie
   }
 }
 
+// What norms and dropouts keep for their gradients, to the byte; and nothing is left after them.
+TEST_P(SequenceParallelLedger, NormsAndDropoutsKeepTheirPartOfTheSequence) {
+  std::int64_t kept[2];
+  for (const bool sequence_parallel : {false, true}) {
+    const OnMesh where{runtime.make_mesh(GetParam()), sequence_parallel};
+    auto dropping = options;
+    dropping.dropout = 0.25;
+    auto model = place(make_gpt(dropping), where);
+    const auto tokens = place(make_tokens(options, options.length), where);
+    const std::int64_t device = device_number(where.mesh, 0);
+    const std::int64_t before = runtime.memory()->live(device);
+    {
+      const auto loss = model->loss(tokens.inputs, tokens.targets);
+      kept[sequence_parallel] = runtime.memory()->live(device) - before;
+    }
+    EXPECT_EQ(runtime.memory()->live(device), before);
+  }
+  // Of each norm its input and two numbers a row, of each dropout its mask.
+  const std::int64_t rows = kBatch / dp * options.length;
+  EXPECT_EQ(kept[0] - kept[1], count * (2 * activation + 2 * rows * 4) * (tp - 1) / tp);
+}
+
 INSTANTIATE_TEST_SUITE_P(Meshes, SequenceParallelLedger,
                          testing::Values(std::vector<MeshAxis>{{"dp", 2}, {"tp", 4}},
                                          std::vector<MeshAxis>{{"dp", 2}, {"tp", 2}},
@@ -269,8 +323,9 @@ TEST(SequenceParallelSequential, LinearAndLayerNorm) {
                           nn::GELU(), nn::Linear(16, width),
                           nn::LayerNorm(nn::LayerNormOptions({width})));
   };
-  for (const std::vector<std::int64_t> shape :
-       {std::vector<std::int64_t>{4, 6, width}, {4, 5, width}, {12, width}, {7, width}}) {
+  const std::vector<std::vector<std::int64_t>> shapes{
+      {4, 6, width}, {4, 5, width}, {12, width}, {7, width}};
+  for (const auto& shape : shapes) {
     SCOPED_TRACE(join(shape));
     const P cut = shape.size() == 3 ? P("dp", "tp") : P(axes("dp", "tp"));
     auto expected = make(), model = make();
