@@ -23,15 +23,6 @@ using Json = nlohmann::ordered_json;
 
 std::atomic<std::int64_t> next_collective{1};
 
-// A trace may be of plain tensors.
-Runtime* find_runtime() {
-  try {
-    return &Runtime::current();
-  } catch (const Error&) {
-    return nullptr;
-  }
-}
-
 std::string path_of(const std::string& path, int process, int processes) {
   if (processes == 1) return path;
   const fs::path whole(path);
@@ -95,7 +86,7 @@ struct Trace::Records {
 Trace::Trace(TraceOptions options) : records_(std::make_unique<Records>()) {
   records_->max_events = options.max_events;
   records_->events.first_id = next_collective;
-  if (const Runtime* runtime = find_runtime()) {
+  if (const Runtime* runtime = Runtime::find()) {
     records_->events.process = runtime->process();
     records_->events.processes = runtime->processes();
   }

@@ -7,10 +7,10 @@
 #include <algorithm>
 #include <utility>
 
-#include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
+#include <meshtorch/train/local_bytes.h>
 
 namespace meshtorch {
 namespace {
@@ -59,8 +59,8 @@ class StoredSource final : public LocalSource {
 Shards models_of(const ShardedView& view) {
   Shards models;
   for (const at::Tensor& local : view.locals()) {
-    models.push_back(at::empty_strided(local.sizes(), local.strides(),
-                                       local.options().device(at::kMeta)));
+    models.push_back(
+        at::empty_strided(local.sizes(), local.strides(), local.options().device(at::kMeta)));
   }
   return models;
 }
@@ -75,9 +75,9 @@ void GatherSchedule::store(const std::shared_ptr<GatherSchedule>& schedule, std:
   leaves[index] = {.stored = stored,
                    .shape = shape_of(parameter),
                    .use = view.layout(),
-                   .bytes = static_cast<std::int64_t>(view.models().front().nbytes())};
-  auto source = std::make_shared<StoredSource>(schedule, index, stored, shape_of(parameter),
-                                               view.layout());
+                   .bytes = local_bytes(parameter)};
+  auto source =
+      std::make_shared<StoredSource>(schedule, index, stored, shape_of(parameter), view.layout());
   rebind(parameter, shape_of(parameter),
          c10::make_intrusive<ShardedView>(view.mesh(), view.shared_dims(), models_of(view),
                                           view.allocation(), std::move(source)));
@@ -115,14 +115,13 @@ std::shared_ptr<const Shards> GatherSchedule::next_planned(std::size_t index) {
   const bool same = position_ < planned_.size() && planned_[position_].leaf == index &&
                     planned_[position_].backward == in_backward();
   if (!same) {
-    planned_.clear();
-    groups_.clear();
+    leave_plan();
     return nullptr;
   }
   const Access& now = planned_[position_++];
   launch(now.group);
-  land(now.group);
   if (options_.overlap && now.group + 1 < groups_.size()) launch(now.group + 1);
+  land(now.group);
   Group& group = groups_[now.group];
   const auto member = std::find(group.leaves.begin(), group.leaves.end(), index);
   auto& value = group.values[static_cast<std::size_t>(member - group.leaves.begin())];
@@ -149,10 +148,21 @@ void GatherSchedule::land(std::size_t number) {
   group.landed = true;
 }
 
-void GatherSchedule::end_step() {
+// What is gathered in vain is waited for all the same: the program may write the parts that it reads.
+void GatherSchedule::settle() {
   for (Group& group : groups_) {
     if (group.flight) group.flight->wait();
   }
+}
+
+void GatherSchedule::leave_plan() {
+  settle();
+  planned_.clear();
+  groups_.clear();
+}
+
+void GatherSchedule::end_step() {
+  settle();
   for (Leaf& leaf : leaves_) {
     leaf.kept.reset();
     leaf.live.reset();
@@ -163,8 +173,7 @@ void GatherSchedule::end_step() {
 void GatherSchedule::forget(std::size_t index) {
   leaves_.at(index).kept.reset();
   leaves_[index].live.reset();
-  planned_.clear();  // a group may have gathered the old value
-  groups_.clear();
+  leave_plan();  // a group may have gathered the old value
 }
 
 void GatherSchedule::plan() {
@@ -176,8 +185,8 @@ void GatherSchedule::plan() {
     Access& use = planned_[i];
     const std::int64_t more = leaves_[use.leaf].bytes;
     auto* group = groups_.empty() ? nullptr : &groups_.back();
-    const bool held = group != nullptr && std::count(group->leaves.begin(), group->leaves.end(),
-                                                     use.leaf) > 0;
+    const bool held =
+        group != nullptr && std::count(group->leaves.begin(), group->leaves.end(), use.leaf) > 0;
     if (group == nullptr || planned_[i - 1].backward != use.backward ||
         (!held && bytes + more > options_.bucket_bytes)) {
       group = &groups_.emplace_back();

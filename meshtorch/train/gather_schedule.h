@@ -68,13 +68,15 @@ class GatherSchedule {
   std::shared_ptr<const Shards> next_planned(std::size_t index);
   void launch(std::size_t group);
   void land(std::size_t group);
+  void settle();
+  void leave_plan();
   void plan();
 
   Options options_;
   std::vector<Leaf> leaves_;
   std::vector<Access> recorded_;  // in this step
   std::vector<Access> planned_;   // of the step before; empty: gather one by one
-  std::size_t position_ = 0;   // in planned_
+  std::size_t position_ = 0;      // in planned_
   struct Group {
     std::vector<std::size_t> leaves;
     std::optional<Flight> flight;

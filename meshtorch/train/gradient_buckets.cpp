@@ -9,6 +9,7 @@
 #include <meshtorch/tensor/device_scope.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/scope.h>
+#include <meshtorch/train/local_bytes.h>
 
 namespace meshtorch {
 namespace {
@@ -33,17 +34,17 @@ void add_into(const Shards& sum, const Shards& part) {
 }  // namespace
 
 void GradientBuckets::add(const ZeroLeaf& leaf, const at::Tensor& gradient) {
-  const ShardedView* view = sharded_view(gradient);
-  if (view == nullptr) {
+  if (sharded_view(gradient) == nullptr) {
     fail({.op = "Zero",
           .where = "gradient of a parameter " + describe(leaf.parameter()),
           .what = "is a plain tensor",
           .remedy = "assign a sharded one"});
   }
-  const auto bytes = static_cast<std::int64_t>(view->locals().front().nbytes());
+  const std::int64_t bytes = local_bytes(gradient);
   if (!parts_.empty() && bytes_ + bytes > options_.bucket_bytes) launch();
   parts_.push_back({leaf.shard(), gradient.detach()});
   bytes_ += bytes;
+  if (bytes_ >= options_.bucket_bytes) launch();
 }
 
 void GradientBuckets::launch() {
@@ -78,7 +79,7 @@ void GradientBuckets::land() {
   std::vector<Move>& moves = bucket.flight.wait();
   for (std::size_t i = 0; i < moves.size(); ++i) {
     at::Tensor& shard = bucket.shards[i];
-    cast_all(moves[i].locals, shard.scalar_type());
+    cast_all(moves[i].locals, options_.accumulate.value_or(shard.scalar_type()));
     if (shard.grad().defined()) {
       add_into(sharded_view(shard.grad())->locals(), moves[i].locals);
     } else {
@@ -91,6 +92,13 @@ void GradientBuckets::land() {
 void GradientBuckets::flush() {
   launch();
   while (!flying_.empty()) land();
+}
+
+void GradientBuckets::drop() {
+  parts_.clear();
+  bytes_ = 0;
+  at::AutoDispatchBelowADInplaceOrView below;
+  for (Bucket& bucket : std::exchange(flying_, {})) bucket.flight.wait();
 }
 
 }  // namespace meshtorch

@@ -20,7 +20,8 @@ class GradientBuckets {
   struct Options {
     std::int64_t bucket_bytes = 0;  // local
     bool overlap = true;
-    std::optional<at::ScalarType> reduce;  // dtype on the wire; else the gradient's own
+    std::optional<at::ScalarType> reduce;      // dtype on the wire; else the gradient's own
+    std::optional<at::ScalarType> accumulate;  // where they land; else the shard's own
   };
   explicit GradientBuckets(Options options) : options_(options) {}
 
@@ -29,6 +30,8 @@ class GradientBuckets {
   void add(const ZeroLeaf& leaf, const at::Tensor& gradient);
   // Everything that was added is in the gradients of the shards after this.
   void flush();
+  // What was added and is not in them yet never will be; nothing is in flight after this.
+  void drop();
 
  private:
   struct Part {

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <meshtorch/tensor/coalesce.h>
+#include <meshtorch/train/local_bytes.h>
 
 namespace meshtorch {
 namespace {
@@ -52,8 +53,7 @@ std::vector<std::vector<ZeroLeaf*>> in_buckets(const std::vector<ZeroLeaf*>& lea
   std::int64_t bytes = 0;
   for (ZeroLeaf* leaf : leaves) {
     if (leaf->shares()) continue;
-    const auto more =
-        static_cast<std::int64_t>(sharded_view(leaf->stored())->models().front().nbytes());
+    const std::int64_t more = local_bytes(leaf->stored());
     if (buckets.empty() || bytes + more > bucket_bytes) {
       buckets.emplace_back();
       bytes = 0;

@@ -7,21 +7,10 @@
 #include <algorithm>
 #include <mutex>
 
-#include <meshtorch/base/error.h>
-
 namespace meshtorch {
 namespace {
 
 constexpr std::array kAutocastDevices{at::kCPU, at::kCUDA};
-
-// A program on plain tensors may have none.
-Runtime* find_runtime() {
-  try {
-    return &Runtime::current();
-  } catch (const Error&) {
-    return nullptr;
-  }
-}
 
 void set_autocast(const AutocastDtypes& dtypes) {
   for (std::size_t i = 0; i < dtypes.size(); ++i) {
@@ -42,7 +31,7 @@ Draws::Draws(std::vector<at::Generator> generators) : generators_(std::move(gene
     const std::lock_guard lock(generator.mutex());
     states_.push_back(generator.get_state());
   }
-  if (Runtime* runtime = find_runtime()) sharded_ = runtime->random();
+  if (Runtime* runtime = Runtime::find()) sharded_ = runtime->random();
 }
 
 Draws Draws::of(const std::vector<at::Tensor>& inputs) {
@@ -61,12 +50,12 @@ void Draws::restore() {
     const std::lock_guard lock(generators_[i].mutex());
     generators_[i].set_state(states_[i]);
   }
-  if (Runtime* runtime = sharded_ ? find_runtime() : nullptr) runtime->random() = *sharded_;
+  if (Runtime* runtime = sharded_ ? Runtime::find() : nullptr) runtime->random() = *sharded_;
 }
 
 Modes::Modes() : keys(c10::impl::tls_local_dispatch_key_set()), path(named_scope::path()) {
   std::ranges::transform(kAutocastDevices, autocast.begin(), at::autocast::get_autocast_dtype);
-  if (const Runtime* runtime = find_runtime()) mode = runtime->mode();
+  if (const Runtime* runtime = Runtime::find()) mode = runtime->mode();
 }
 
 NoAutocastCache::NoAutocastCache() : outer_(at::autocast::is_autocast_cache_enabled()) {

@@ -125,8 +125,8 @@ class ZeroEngine::Core {
                                     .keep = options.keep_gathered})),
         buckets({.bucket_bytes = options.bucket_bytes,
                  .overlap = options.overlap,
-                 .reduce = options.precision ? std::optional(options.precision->reduce)
-                                             : std::nullopt}) {
+                 .reduce = dtype(&Precision::reduce),
+                 .accumulate = dtype(&Precision::accumulate)}) {
     check(options);
     check(parameters, options);
     if (options.precision && options.precision->needs_loss_scale()) loss_scale.emplace();
@@ -149,8 +149,8 @@ class ZeroEngine::Core {
     for (std::size_t i = 0; i < core->leaves.size(); ++i) {
       if (core->leaves[i].frozen()) continue;
       auto accumulator = torch::autograd::impl::grad_accumulator(core->parameters[i]);
-      const auto hook = accumulator->add_post_hook(std::make_unique<AfterAccumulation>(
-          [weak = std::weak_ptr<Core>(core), i] {
+      const auto hook = accumulator->add_post_hook(
+          std::make_unique<AfterAccumulation>([weak = std::weak_ptr<Core>(core), i] {
             if (const auto alive = weak.lock()) alive->accumulated(i);
           }));
       core->hooks.emplace_back(std::move(accumulator), hook);
@@ -172,6 +172,18 @@ class ZeroEngine::Core {
     at::Tensor gradient = std::exchange(parameters[i].mutable_grad(), at::Tensor());
     if (!std::exchange(taken[i], 1)) shards[i].mutable_grad().reset();
     buckets.add(leaves[i], gradient);
+  }
+
+  std::optional<at::ScalarType> dtype(at::ScalarType Precision::*place) const {
+    return options.precision ? std::optional((*options.precision).*place) : std::nullopt;
+  }
+
+  // An optimizer wants gradients in the dtype of what it updates.
+  void cast_gradients() {
+    for (at::Tensor& shard : shards) {
+      if (shard.grad().defined() && shard.grad().scalar_type() != shard.scalar_type())
+        shard.mutable_grad() = shard.grad().to(shard.scalar_type());
+    }
   }
 
   // What no backward took. It stays the parameter's where nothing of it was: to be read, until zero_grad.
@@ -283,7 +295,9 @@ bool ZeroEngine::reduce_gradients() {
   for (ZeroLeaf& leaf : core_->leaves) leaf.take_outside_change();
   core_->reduce_rest();
   core_->schedule->end_step();
-  return core_->finish_gradients();
+  if (!core_->finish_gradients()) return false;
+  core_->cast_gradients();
+  return true;
 }
 
 void ZeroEngine::update_parameters() {
@@ -300,7 +314,8 @@ void ZeroEngine::update_parameters() {
 
 void ZeroEngine::clear_gradients(bool set_to_none) {
   for (std::size_t i = 0; i < core_->leaves.size(); ++i) {
-    if (std::exchange(core_->taken[i], 0)) core_->shards[i].mutable_grad().reset();
+    core_->taken[i] = 0;
+    core_->shards[i].mutable_grad().reset();
     at::Tensor& gradient = core_->parameters[i].mutable_grad();
     if (!gradient.defined()) continue;
     if (set_to_none) {

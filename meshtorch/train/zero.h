@@ -79,10 +79,11 @@ struct ZeroOptions {
 
 // What a Zero did so far.
 struct ZeroStatus {
-  std::optional<double> gradient_norm;  // of the last step before clipping; measured where it is needed
-  bool skipped = false;                 // the last step's update, for a gradient that is not finite
-  std::int64_t skips = 0;               // so far
-  double loss_scale = 1;                // to multiply losses with; other than 1 with fp16 only
+  std::optional<double>
+      gradient_norm;       // of the last step before clipping; measured where it is needed
+  bool skipped = false;    // the last step's update, for a gradient that is not finite
+  std::int64_t skips = 0;  // so far
+  double loss_scale = 1;   // to multiply losses with; other than 1 with fp16 only
 };
 
 class GatherSchedule;

@@ -65,8 +65,8 @@ ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t
     stored_ = same_type ? shard_.detach() : laid_out(parameter_, parts, compute);
     GatherSchedule::store(schedule, index, parameter_, stored_);
   }
-  shares_ = sharded_view(shard_)->models().front().is_alias_of(
-      sharded_view(stored_)->models().front());
+  shares_ =
+      sharded_view(shard_)->models().front().is_alias_of(sharded_view(stored_)->models().front());
   sharded_view(shard_)->allocation()->placed = true;
   if (!frozen_) shard_.requires_grad_(true);
   sync();

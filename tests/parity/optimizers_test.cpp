@@ -418,8 +418,9 @@ TEST_F(Optimizers, ZeroRefusesByName) {
     return mt::message_of(
         [&] { mt::Zero<optim::SGD> zero(parameters, options, optim::SGDOptions(0.1)); });
   };
-  EXPECT_EQ(make(model->parameters(), {.axis = "dp", .stage = 2}),
-            "[Zero] stage: got 2, expected 1; use stage 1, the one there is so far");
+  EXPECT_EQ(make(model->parameters(), {.axis = "dp", .stage = 4}),
+            "[Zero] stage: got 4, expected 0 to 3; 0: replicated, 1: optimizer state, 2: gradients "
+            "too, 3: parameters too");
   EXPECT_THAT(make(model->parameters(), {.axis = "dp", .clip_norm = -1}),
               HasSubstr("[Zero] clip_norm: got -1, expected a positive number"));
   EXPECT_THAT(make({}, {}), HasSubstr("[Zero] parameters: there are none"));

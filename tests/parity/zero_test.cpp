@@ -162,8 +162,8 @@ class ZeroTraffic : public testing::TestWithParam<Mode> {};
 // Products only, of an input that has a gradient: backward reads every parameter.
 TEST_P(ZeroTraffic, EqualsTheFormula) {
   mt::Runtime runtime({.devices = 8});
-  for (const auto& axes : std::vector<std::vector<mt::MeshAxis>>{{{"dp", 8}, {"tp", 1}},
-                                                                 {{"dp", 4}, {"tp", 2}}}) {
+  for (const auto& axes :
+       std::vector<std::vector<mt::MeshAxis>>{{{"dp", 8}, {"tp", 1}}, {{"dp", 4}, {"tp", 2}}}) {
     const auto mesh = runtime.make_mesh(axes);
     for (const std::int64_t count : {1, 2, 8}) {
       for (const std::int64_t bucket : {1, 4096, 1 << 20}) {
@@ -189,8 +189,7 @@ TEST_P(ZeroTraffic, EqualsTheFormula) {
           optimizer.step();
           optimizer.zero_grad();
           const auto over_dp = [](const auto& entry) { return entry.axes == "dp"; };
-          EXPECT_EQ(runtime.ledger().bytes(over_dp),
-                    GetParam().units(count) * local * (d - 1) / d)
+          EXPECT_EQ(runtime.ledger().bytes(over_dp), GetParam().units(count) * local * (d - 1) / d)
               << mesh << " m " << count << " bucket " << bucket << " step " << step << "\n"
               << runtime.ledger().to_string();
           const std::int64_t zeros = runtime.ledger().count([](const auto& entry) {
