@@ -39,7 +39,12 @@ std::string_view trim(std::string_view part) {
   return part.substr(first, part.find_last_not_of(" \t") - first + 1);
 }
 
-std::string quoted(std::string_view name) { return text('"', name, '"'); }
+// What a message cannot show, a zero byte above all, stands as ?.
+std::string quoted(std::string_view name) {
+  std::string shown(name);
+  for (char& c : shown) c = c >= ' ' && c <= '~' ? c : '?';
+  return text('"', shown, '"');
+}
 
 std::vector<std::string_view> split(std::string_view text) {
   std::vector<std::string_view> parts;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <random>
 
 #include <meshtorch/base/testing.h>
@@ -78,13 +79,16 @@ TEST(Precision, Errors) {
       {"params=f32,", "a part between commas is empty" + form},
       {",params=f32", "a part between commas is empty" + form},
       {"params=f32,,compute=f32", "a part between commas is empty" + form},
+      {"f32\x80", "got \"f32?\", expected a floating point dtype" + dtypes},
       {",", "a part between commas is empty" + form},
       {"params=f32,bf16", "\"bf16\" has no key" + form},
       {"params=f32;compute=f16",
        "params: got \"f32;compute=f16\", expected a floating point dtype" + dtypes},
   };
   for (const auto& [text, expected] : cases) {
-    EXPECT_EQ(complaint(text), "[Precision] \"" + std::string(text) + "\": " + expected);
+    std::string shown(text);
+    std::ranges::replace(shown, '\x80', '?');
+    EXPECT_EQ(complaint(text), "[Precision] \"" + shown + "\": " + expected);
   }
 }
 
@@ -126,7 +130,9 @@ TEST(Precision, AnyTextIsAValueOrAnError) {
       ASSERT_EQ(Precision::parse(value.to_string()), value) << text;
       ++values;
     } catch (const Error& error) {
-      ASSERT_TRUE(std::string(error.what()).starts_with("[Precision] \"" + text + "\": "))
+      std::string shown = text;
+      for (char& c : shown) c = c >= ' ' && c <= '~' ? c : '?';
+      ASSERT_TRUE(std::string(error.what()).starts_with("[Precision] \"" + shown + "\": "))
           << error.what();
       ASSERT_NE(std::string(error.what()).find("; "), std::string::npos);
       ++errors;
