@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Tokens per second of one GPT training step, side by side in one run: plain libtorch without
-// meshtorch, a mesh of one device, and (dp=4, tp=2) on 8 virtual devices. The model of the project's
+// meshtorch, a mesh of one device, and (dp=4, tp=2) on 8 virtual devices with AdamW as it is and with
+// ZeRO in every stage. The model of the project's
 // peers: width 256, 6 layers, 8 heads, vocabulary 8192, 256 tokens, 4 microbatches of 8 sequences,
-// AdamW, fp32. The three alternate, so that drift of the machine meets all of them; medians and the
+// AdamW, fp32. They alternate, so that drift of the machine meets all of them; medians and the
 // ratios of the medians are printed.
 //
 //   gpt_step [rounds]        (default 5)
@@ -19,6 +20,7 @@
 
 #include <meshtorch/meshtorch.h>
 #include <meshtorch/models/gpt.h>
+#include <meshtorch/train/train_step.h>
 
 namespace mt = meshtorch;
 using mt::P;
@@ -59,22 +61,26 @@ Step plain_step(const mt::Batch& data) {
   };
 }
 
-Step sharded_step(const mt::Batch& data, const mt::Mesh& mesh) {
+// Stage -1: the optimizer as it is, on the sharded model.
+Step sharded_step(const mt::Batch& data, const mt::Mesh& mesh, int stage) {
   torch::manual_seed(0);
   mt::Gpt model(options());
   mt::shard(*model, mesh, mt::gpt_sharding());
+  const auto loss = [model](const at::Tensor& inputs, const at::Tensor& targets) mutable {
+    return model->loss(inputs, targets);
+  };
+  const mt::TrainStepOptions step{.sharding = {mesh, P("dp")}, .microbatches = kMicrobatches};
+  const torch::optim::AdamWOptions adam(3e-4);
+  if (stage < 0) {
+    auto optimizer = std::make_shared<torch::optim::AdamW>(model->parameters(), adam);
+    return [=, step = mt::TrainStep(loss, *optimizer, step), kept = optimizer]() mutable {
+      return *step(data).loss;
+    };
+  }
   auto optimizer = std::make_shared<mt::Zero<torch::optim::AdamW>>(
-      model->parameters(), mt::ZeroOptions{.axis = "dp"}, torch::optim::AdamWOptions(3e-4));
-  return [=]() mutable {
-    double total = 0;
-    for (const auto& micro : mt::microbatches(data, kMicrobatches, {mesh, P("dp")})) {
-      auto loss = model->loss(micro.inputs, micro.targets) * micro.weight();
-      loss.backward();
-      total += mt::full(loss).item<double>();
-    }
-    optimizer->step();
-    optimizer->zero_grad();
-    return total;
+      model->parameters(), mt::ZeroOptions{.axis = "dp", .stage = stage}, adam);
+  return [=, step = mt::TrainStep(loss, *optimizer, step), kept = optimizer]() mutable {
+    return *step(data).loss;
   };
 }
 
@@ -97,8 +103,12 @@ int main(int argc, char** argv) {
   const auto data = batch();
   std::vector<std::pair<std::string, Step>> runs{
       {"plain libtorch", plain_step(data)},
-      {"mesh (1)", sharded_step(data, runtime.make_mesh({{"dp", 1}, {"tp", 1}}))},
-      {"mesh (dp=4, tp=2)", sharded_step(data, runtime.make_mesh({{"dp", 4}, {"tp", 2}}))}};
+      {"mesh (1)", sharded_step(data, runtime.make_mesh({{"dp", 1}, {"tp", 1}}), 1)}};
+  const auto grid = runtime.make_mesh({{"dp", 4}, {"tp", 2}});
+  for (const int stage : {-1, 0, 1, 2, 3}) {
+    const std::string what = stage < 0 ? "AdamW" : "ZeRO-" + std::to_string(stage);
+    runs.emplace_back("mesh (4, 2), " + what, sharded_step(data, grid, stage));
+  }
   std::map<std::string, std::vector<double>> times;
   for (int round = -1; round < rounds; ++round) {  // the first is warm-up
     for (auto& [name, step] : runs) {

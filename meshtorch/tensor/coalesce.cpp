@@ -136,6 +136,7 @@ void Flight::begin(const std::vector<std::size_t>& members) {
   } else {
     const Shards flats = pack(bucket);
     request.dim = 0;  // of the flat buffers
+    const use_scope use(Use::communication);
     if (now_) {
       bucket.results = run_collective(std::move(request), flats, weight, cause_);
     } else {

@@ -10,6 +10,7 @@
 #include <thread>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tensor/module.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/tensor/testing.h>
@@ -749,6 +750,22 @@ TEST_F(Findings, IndicesAndTargetsOutOfRange) {
                   torch::nn::functional::cross_entropy(put(table, P(whole, "tp")), put(ids, P()));
                 }),
                 HasSubstr(text("target: has class ", bad, ", expected 0 to 3; ")));
+  }
+}
+
+// A view of an ordinary parameter is no inference tensor.
+TEST_F(Findings, ModulesRunInInferenceMode) {
+  for (const auto& axes : std::vector<std::vector<MeshAxis>>{{{"dp", 4}, {"tp", 2}}, {{"dp", 1}}}) {
+    const Mesh mesh = runtime.make_mesh(axes);
+    torch::nn::Linear model(4, 6);
+    const auto x = torch::randn({8, 4});
+    const auto expected = model->forward(x).detach();
+    replicate(*model, mesh);
+    const auto placed = device_put(x, {mesh, P("dp")});
+    c10::InferenceMode inference;
+    expect_value(model->forward(placed), expected);
+    EXPECT_FALSE(model->weight.t().is_inference());
+    EXPECT_TRUE((placed + 1).is_inference());
   }
 }
 

@@ -8,6 +8,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/trace.h>
 
@@ -189,6 +190,14 @@ Request asked_by(Request request, const Cause& cause) {
   return request;
 }
 
+// A communicator knows no account: what it made is the devices'.
+void adopt(const Mesh& mesh, const Shards& results) {
+  MemoryAccount* account = MemoryAccount::active();
+  if (account == nullptr) return;
+  for (std::size_t d = 0; d < results.size(); ++d)
+    account->adopt(results[d], device_number(mesh, d));
+}
+
 // 0 where nothing is traced.
 std::int64_t trace_begin(const Request& request, const Weight& weight, const Cause& cause) {
   Trace* trace = Trace::active();
@@ -214,8 +223,9 @@ Shards run_collective(Request request, const Shards& shards, const Weight& weigh
   const std::int64_t entry = record_collective(request, weight, cause);
   const std::int64_t traced = trace_begin(request, weight, cause);
   const auto begin = Clock::now();
-  Pending pending = runtime.communicator().run(asked_by(std::move(request), cause), shards);
+  Pending pending = runtime.communicator().run(asked_by(request, cause), shards);
   Shards results = pending.wait();
+  adopt(request.mesh, results);
   runtime.ledger().finish(entry, pending.wire_bytes(), seconds_since(begin));
   trace_end(traced, begin);
   return results;
@@ -224,8 +234,9 @@ Shards run_collective(Request request, const Shards& shards, const Weight& weigh
 Started::Started(Request request, const Shards& shards, const Weight& weight, const Cause& cause)
     : entry_(record_collective(request, weight, cause)),
       traced_(trace_begin(request, weight, cause)),
-      pending_(Runtime::current().communicator().start(asked_by(std::move(request), cause),
-                                                       shards)) {}
+      pending_(Runtime::current().communicator().start(asked_by(request, cause), shards)) {
+  if (pending_.done()) adopt(request.mesh, pending_.wait());
+}
 
 const Shards& Started::wait() {
   const auto begin = Clock::now();

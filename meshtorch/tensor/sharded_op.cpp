@@ -50,10 +50,20 @@ void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
   // state of the thread that runs it.
   auto& state = c10::AutogradState::get_tls_state();
   if (!state.get_view_replay_enabled()) state.set_view_replay_enabled(true);
+  // A view of an ordinary tensor is one, in inference mode too: libtorch counts its versions.
+  std::optional<c10::InferenceMode> ordinary;
+  if (c10::InferenceMode::is_enabled() && views_ordinary(*stack)) ordinary.emplace(false);
   at::AutoDispatchBelowADInplaceOrView below;
   const op_scope scope;
   if (single_device(op, *stack)) return;
   run(op, *stack);
+}
+
+bool ShardedOp::views_ordinary(const torch::jit::Stack& stack) const {
+  if (!info_->gives_views()) return false;
+  const std::size_t first = stack.size() - info_->arguments.size();
+  const c10::IValue& base = stack[first + static_cast<std::size_t>(info_->returns[0].viewed_argument)];
+  return base.isTensor() && base.toTensor().defined() && !base.toTensor().is_inference();
 }
 
 void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {

@@ -76,6 +76,7 @@ class ShardedOp final : public c10::OperatorKernel {
                   const Mesh& mesh, bool meta);
   at::Tensor wrap_single(const Mesh& mesh, const at::Tensor& local, const c10::IValue& base);
 
+  bool views_ordinary(const torch::jit::Stack& stack) const;
   void run(const c10::OperatorHandle& op, torch::jit::Stack& stack);
   void run_alias(Frame& frame, torch::jit::Stack& stack);
   void check_written(const Frame& frame);

@@ -85,8 +85,15 @@ void GradientBuckets::land() {
     } else {
       shard.mutable_grad() = wrap(sharded_view(shard)->mesh(), moves[i].shape, moves[i].to,
                                   std::move(moves[i].locals));
+      account_for(shard.grad(), Use::gradients);
     }
   }
+}
+
+// What has arrived lands without a collective, so that its time orders none.
+void GradientBuckets::end_of_backward() {
+  launch();
+  while (!flying_.empty() && flying_.front().flight.arrived()) land();
 }
 
 void GradientBuckets::flush() {

@@ -28,6 +28,8 @@ class GradientBuckets {
   // `gradient` is a part of the gradient of the leaf's parameter; begins a reduction where a bucket is
   // full. Throws Error where it is a plain tensor.
   void add(const ZeroLeaf& leaf, const at::Tensor& gradient);
+  // Begins what is not begun, and lands what has arrived: nothing that a backward left stays whole.
+  void end_of_backward();
   // Everything that was added is in the gradients of the shards after this.
   void flush();
   // What was added and is not in them yet never will be; nothing is in flight after this.

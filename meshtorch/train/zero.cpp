@@ -8,6 +8,7 @@
 #include <set>
 #include <utility>
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -114,7 +115,7 @@ PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::in
   return spec_of(mesh, layout);
 }
 
-class ZeroEngine::Core {
+class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
  public:
   Core(std::vector<at::Tensor> all, ZeroOptions given)
       : options(std::move(given)),
@@ -167,8 +168,19 @@ class ZeroEngine::Core {
     if (reduce() == Reduce::each) take(i);
   }
 
+  // Once for each backward: when it is over, what it reduces is on its way.
+  void await_end_of_backward() {
+    const int backward = torch::autograd::get_current_graph_task_id();
+    if (backward == -1 || backward == std::exchange(awaited, backward)) return;
+    torch::autograd::Engine::get_default_engine().queue_callback([weak = weak_from_this()] {
+      torch::NoGradGuard no_grad;
+      if (const auto alive = weak.lock()) alive->buckets.end_of_backward();
+    });
+  }
+
   // The parameter's gradient goes to its shard's, for good.
   void take(std::size_t i) {
+    await_end_of_backward();
     at::Tensor gradient = std::exchange(parameters[i].mutable_grad(), at::Tensor());
     if (!std::exchange(taken[i], 1)) shards[i].mutable_grad().reset();
     buckets.add(leaves[i], gradient);
@@ -255,6 +267,7 @@ class ZeroEngine::Core {
   std::vector<ZeroLeaf> leaves;
   GradientBuckets buckets;
   std::vector<char> taken;  // 1: the shard's gradient has a part that the parameter's has not
+  int awaited = -1;         // the backward whose end is awaited
   std::optional<Reduce> scoped;
   std::optional<LossScale> loss_scale;
   ZeroStatus status;

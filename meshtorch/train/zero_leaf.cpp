@@ -55,7 +55,12 @@ ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t
 
   const bool state = divides && options.stage >= 1 && (!frozen_ || split_);
   const at::Tensor before = parameter_.detach();  // in the dtype that it came in
-  if (compute != own) parameter_.set_data(cast(before, compute));
+  if (compute != own) {
+    const auto constraint = sharded_view(parameter_)->allocation()->constraint;
+    parameter_.set_data(cast(before, compute));
+    sharded_view(parameter_)->allocation()->constraint = constraint;
+    sharded_view(parameter_)->allocation()->placed = true;
+  }
   if (casts && !frozen_) parameter_.set_grad_dtype(options.precision->accumulate);
   const bool same_type = frozen_ || master == compute;
   shard_ = laid_out(same_type ? parameter_ : before, state ? parts : whole.spec,
