@@ -83,6 +83,19 @@ void GatherSchedule::store(const std::shared_ptr<GatherSchedule>& schedule, std:
                                           view.allocation(), std::move(source)));
 }
 
+void GatherSchedule::unstore(const at::Tensor& parameter) {
+  const ShardedView& view = *sharded_view(parameter);
+  if (view.source() == nullptr) return;
+  Shards locals;
+  for (const at::Tensor& local : view.locals()) locals.push_back(local.clone());
+  auto allocation = std::make_shared<Allocation>();
+  allocation->placed = true;
+  allocation->constraint = view.allocation()->constraint;
+  rebind(parameter, shape_of(parameter),
+         c10::make_intrusive<ShardedView>(view.mesh(), view.shared_dims(), std::move(locals),
+                                          std::move(allocation)));
+}
+
 Move GatherSchedule::move_of(const Leaf& leaf) const {
   const ShardedView& parts = *sharded_view(leaf.stored);
   return {.shape = leaf.shape, .from = parts.layout(), .to = leaf.use, .locals = parts.locals()};

@@ -31,6 +31,9 @@ class GatherSchedule {
   static void store(const std::shared_ptr<GatherSchedule>& schedule, std::size_t index,
                     const at::Tensor& parameter, const at::Tensor& stored);
 
+  // Undoes it, where it was done: every device keeps what ops see of the parameter.
+  static void unstore(const at::Tensor& parameter);
+
   // The values of a parameter, for as long as they are held. They are those of use: laid out as ops see
   // the parameter.
   std::shared_ptr<const Shards> use(std::size_t index);

@@ -63,10 +63,6 @@ void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options
     if (view->mesh() != sharded_view(parameters[0])->mesh()) {
       refuse(where, "is on another mesh than parameter 0", "use one Zero per mesh");
     }
-    if (view->source() != nullptr) {
-      refuse(where, "is stored by another Zero: " + describe(parameters[i]),
-             "use one Zero per parameter");
-    }
     if (view->layout().sharded().contains(axis)) {
       refuse(where, "is sharded over \"" + options.axis + "\" already: " + describe(parameters[i]),
              "shard parameters over other axes");
@@ -164,6 +160,7 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
   }
 
   void accumulated(std::size_t i) {
+    if (!parameters[i].grad().defined()) return;
     account_for(parameters[i].grad(), Use::gradients);
     if (reduce() == Reduce::each) take(i);
   }
@@ -300,6 +297,11 @@ std::vector<torch::optim::OptimizerParamGroup> ZeroEngine::with_shards(
     }
   }
   return groups;
+}
+
+void ZeroEngine::check_closure() const {
+  if (!core_->options.skip_nonfinite && !core_->loss_scale) return;
+  refuse("step", "with a closure no step can be skipped", "leave skip_nonfinite and float16 out");
 }
 
 bool ZeroEngine::reduce_gradients() {

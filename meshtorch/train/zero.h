@@ -115,6 +115,8 @@ class ZeroEngine {
   // skipped. A parameter that the program wrote since the last step (a loaded checkpoint) is taken over
   // first.
   bool reduce_gradients();
+  // Throws Error where a step with a closure cannot do what the options ask for.
+  void check_closure() const;
   // Shards to parameters, of those that have a gradient; complete at their first use.
   void update_parameters();
   void clear_gradients(bool set_to_none);
@@ -159,6 +161,7 @@ class Zero : private ZeroEngine, public Optimizer {
       update_parameters();
       return {};
     }
+    check_closure();
     at::Tensor loss = update([&] {
       update_parameters();
       at::Tensor value = closure();

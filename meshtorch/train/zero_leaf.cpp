@@ -5,6 +5,7 @@
 
 #include <utility>
 
+#include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/train/gather_schedule.h>
@@ -41,8 +42,9 @@ at::Tensor laid_out(const at::Tensor& tensor, const PartitionSpec& spec, at::Sca
 
 ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t index,
                    const std::shared_ptr<GatherSchedule>& schedule)
-    : parameter_(std::move(parameter)), frozen_(!parameter_.requires_grad()) {
+    : index_(index), parameter_(std::move(parameter)), frozen_(!parameter_.requires_grad()) {
   torch::NoGradGuard no_grad;
+  GatherSchedule::unstore(parameter_);
   const at::ScalarType own = parameter_.scalar_type();
   const bool casts = options.precision.has_value() && parameter_.is_floating_point();
   const at::ScalarType compute = casts ? options.precision->compute : own;
@@ -87,9 +89,21 @@ void ZeroLeaf::updated() {
   sync();
 }
 
-void ZeroLeaf::sync() { version_ = sharded_view(parameter_)->allocation()->version; }
+void ZeroLeaf::sync() {
+  allocation_ = sharded_view(parameter_)->allocation();
+  version_ = sharded_view(parameter_)->allocation()->version;
+}
 
 void ZeroLeaf::take_outside_change() {
+  const ShardedView* view = sharded_view(parameter_);
+  if (view == nullptr || view->allocation() != allocation_.lock()) {
+    fail({.op = "Zero",
+          .where = text("parameter ", index_),
+          .what = "holds another tensor than when Zero was made (set_data, module->to, device_get, "
+                  "another Zero): " +
+                  describe(parameter_),
+          .remedy = "make a new Zero after it"});
+  }
   if (version_ == sharded_view(parameter_)->allocation()->version) return;
   if (!shares_) shard_.detach().copy_(stored_.detach());
   sync();

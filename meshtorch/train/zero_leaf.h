@@ -16,6 +16,7 @@
 
 namespace meshtorch {
 
+struct Allocation;
 class GatherSchedule;
 
 class ZeroLeaf {
@@ -36,7 +37,8 @@ class ZeroLeaf {
   Layout stored_layout() const;  // of stored()
   Layout state_layout() const;   // of shard()
 
-  // Takes over what the program wrote into the parameter since the last update.
+  // Takes over what the program wrote into the parameter since the last update. Throws Error where the
+  // parameter is another tensor now.
   void take_outside_change();
   // The shard's value is on its way into the parameter.
   void updated();
@@ -46,9 +48,12 @@ class ZeroLeaf {
  private:
   void sync();
 
+  std::size_t index_;
   at::Tensor parameter_, stored_, shard_;
   bool frozen_ = false, split_ = false, shares_ = false;
-  std::uint64_t version_ = 0;  // of the parameter, when the shard was last equal to it
+  // Of the parameter, when the shard was last equal to it.
+  std::weak_ptr<const Allocation> allocation_;
+  std::uint64_t version_ = 0;
 };
 
 }  // namespace meshtorch

@@ -286,6 +286,48 @@ TEST_P(ZeroModels, NoParameterIsCopiedAndStateIsSharded) {
   EXPECT_EQ(kept, whole / (stage() == 3 ? 4 : 1));
 }
 
+TEST_P(ZeroModels, AnotherZeroTakesOver) {
+  auto dense = make_net();
+  optim::SGD plain(dense->parameters(), optim::SGDOptions(0.1));
+  auto net = sharded_net();
+  auto first = std::make_unique<mt::Zero<optim::SGD>>(
+      net->parameters(), mt::ZeroOptions{.stage = stage()}, optim::SGDOptions(0.1));
+  mt::Zero<optim::SGD> second(net->parameters(), {.stage = 3 - stage()}, optim::SGDOptions(0.1));
+  first.reset();
+  for (int step = 0; step < 2; ++step) {
+    loss_of(dense, tokens_of(step, 0), 0).backward();
+    plain.step();
+    plain.zero_grad();
+    loss_of(net, put(tokens_of(step, 0)), 0).backward();
+    second.step();
+    second.zero_grad();
+  }
+  for (const auto& item : dense->named_parameters())
+    mt::expect_close(net->named_parameters()[item.key()], item.value(), item.key(), 1e-4, 1e-5);
+}
+
+TEST_P(ZeroModels, AParameterThatBecameAnotherTensorIsAnError) {
+  const std::string words =
+      "holds another tensor than when Zero was made (set_data, module->to, device_get, another "
+      "Zero)";
+  auto net = sharded_net();
+  mt::Zero<optim::SGD> zero(net->parameters(), {.stage = stage()}, optim::SGDOptions(0.1));
+  mt::device_get(*net);
+  EXPECT_THAT(mt::message_of([&] { zero.step(); }), HasSubstr(words));
+  auto other = sharded_net();
+  mt::Zero<optim::SGD> second(other->parameters(), {.stage = stage()}, optim::SGDOptions(0.1));
+  other->to(torch::kDouble);
+  EXPECT_THAT(mt::message_of([&] { second.step(); }), HasSubstr(words));
+}
+
+TEST_P(ZeroModels, AStepWithAClosureCannotBeSkipped) {
+  auto net = sharded_net();
+  mt::Zero<optim::LBFGS> zero(net->parameters(), {.stage = stage(), .skip_nonfinite = true},
+                              optim::LBFGSOptions(0.1));
+  EXPECT_THAT(mt::message_of([&] { zero.step([] { return at::Tensor(); }); }),
+              HasSubstr("[Zero] step: with a closure no step can be skipped"));
+}
+
 class ZeroModes : public ZeroModels {};
 INSTANTIATE_TEST_SUITE_P(Stages, ZeroModes, testing::Values(2, 3),
                          [](const auto& info) { return "stage" + std::to_string(info.param); });
