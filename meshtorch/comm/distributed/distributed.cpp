@@ -134,7 +134,7 @@ class DistributedCommunicator final : public Communicator {
   DistributedCommunicator(std::unique_ptr<Transport> transport, const DistributedOptions& options)
       : transport_(std::move(transport)),
         devices_(options.devices),
-        session_(*transport_, options.timeout, runtimes++),
+        session_(*transport_, options.timeout, runtimes++, [this] { return queue_->awaited(); }),
         queue_(std::make_shared<WorkQueue>(transport_->any_thread())) {
     watch_for_the_end();
     record(text("Runtime of ", devices_, " devices a process"), 0);

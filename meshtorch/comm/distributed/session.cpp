@@ -102,7 +102,8 @@ void Session::exchange_more(const Ticket& ticket, const std::vector<Parcel>& par
   const auto begin = Clock::now();
   bool told = false;
   try {
-    transport_.exchange(parcels, [&] { watch(ticket, begin, told); });
+    transport_.exchange(parcels,
+                        {.idle = [&] { watch(ticket, begin, told); }, .awaited = awaited_});
   } catch (const TransportError& error) {
     fall_apart(ticket, Report::Kind::engine, text("reports of its engine: ", error.what()));
   }

@@ -11,9 +11,11 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <meshtorch/comm/distributed/report.h>
@@ -24,9 +26,10 @@ namespace meshtorch {
 class Session {
  public:
   // `timeout` in seconds: how long a collective may wait for another process. `number` tells this session
-  // from others over the same transport, whose notices may still be under way.
-  Session(Transport& transport, double timeout, std::uint64_t number = 0)
-      : transport_(transport), timeout_(timeout), number_(number) {}
+  // from others over the same transport, whose notices may still be under way. `awaited`: whether the
+  // program waits for what is exchanged (poll.h).
+  Session(Transport& transport, double timeout, std::uint64_t number, std::function<bool()> awaited)
+      : transport_(transport), timeout_(timeout), number_(number), awaited_(std::move(awaited)) {}
 
   // Takes the next place. `value` joins the digest beside the text.
   Ticket enter(std::string what, std::uint64_t value = 0);
@@ -60,6 +63,7 @@ class Session {
   Transport& transport_;
   const double timeout_;
   const std::uint64_t number_;
+  const std::function<bool()> awaited_;
   mutable std::mutex mutex_;  // of the following
   std::uint64_t sequence_ = 0;
   std::uint64_t digest_ = 0;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <meshtorch/comm/communicator.h>
+#include <meshtorch/comm/distributed/poll.h>
 
 namespace meshtorch {
 
@@ -37,11 +38,10 @@ class Transport {
   // engine that waits forever where another refuses.
   virtual bool headers_first() const { return false; }
 
-  // Returns when all is sent and received; the first exchange of all is with every process. Calls `idle`
-  // every now and then meanwhile; what that throws ends the exchange. Throws TransportError where the
-  // engine refuses. An engine that writes past the end of what is shorter than the message, as Open MPI
+  // Returns when all is sent and received; the first exchange of all is with every process. What
+  // `waiting.idle` throws ends the exchange. Throws TransportError where the engine refuses. An engine that writes past the end of what is shorter than the message, as Open MPI
   // 4.1 does, lets nothing in after a parcel's first tensor until its `arrived` has returned.
-  virtual void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) = 0;
+  virtual void exchange(const std::vector<Parcel>& parcels, const Waiting& waiting) = 0;
 
   // Notices, outside of the order of exchanges. `tell` returns at once, whether anybody hears or not.
   virtual void tell(int peer, const std::string& notice) noexcept = 0;

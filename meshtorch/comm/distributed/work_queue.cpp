@@ -29,27 +29,28 @@ bool WorkQueue::done(const Job& job) const {
   return job.done_;
 }
 
-void WorkQueue::wait(const Job& job) {
-  std::unique_lock lock(mutex_);
-  while (!job.done_) {
+template <class Until>
+void WorkQueue::wait_until(std::unique_lock<std::mutex>& lock, Until until) {
+  ++waiting_;
+  while (!until()) {
     if (busy_) {
       changed_.wait(lock);
     } else {
       run_next(lock);
     }
   }
+  --waiting_;
+}
+
+void WorkQueue::wait(const Job& job) {
+  std::unique_lock lock(mutex_);
+  wait_until(lock, [&] { return job.done_; });
   if (job.error_) std::rethrow_exception(job.error_);
 }
 
 void WorkQueue::drain() {
   std::unique_lock lock(mutex_);
-  while (busy_ || !jobs_.empty()) {
-    if (busy_) {
-      changed_.wait(lock);
-    } else {
-      run_next(lock);
-    }
-  }
+  wait_until(lock, [this] { return !busy_ && jobs_.empty(); });
 }
 
 void WorkQueue::run_next(std::unique_lock<std::mutex>& lock) {
@@ -76,7 +77,9 @@ void WorkQueue::work() {
   while (true) {
     changed_.wait(lock, [this] { return ended_ || (awake_ && !busy_ && !jobs_.empty()); });
     if (ended_) return;
+    aside_ = true;
     run_next(lock);
+    aside_ = false;
     if (jobs_.empty()) awake_ = false;
   }
 }

@@ -4,6 +4,7 @@
 // does something else, or by the thread that waits for one, whichever comes first.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -39,8 +40,13 @@ class WorkQueue {
   // Returns when the job is done; throws what it threw.
   void wait(const Job& job);
   void drain();
+  // Whether somebody does nothing but wait for the job that runs, or for one behind it: a waiting thread
+  // runs it, or sleeps meanwhile. For the job itself to ask.
+  bool awaited() const { return !aside_ || waiting_ > 0; }
 
  private:
+  template <class Until>
+  void wait_until(std::unique_lock<std::mutex>& lock, Until until);
   void run_next(std::unique_lock<std::mutex>& lock);
   void work();
 
@@ -51,6 +57,8 @@ class WorkQueue {
   bool busy_ = false;
   bool awake_ = false;  // the thread is to take jobs
   bool ended_ = false;
+  std::atomic<bool> aside_ = false;  // the queue's own thread runs a job
+  std::atomic<int> waiting_ = 0;     // threads in wait() or drain()
   std::thread thread_;
 };
 

@@ -168,6 +168,27 @@ TEST(WorkQueue, DrainsAndRunsWhatIsLeftAtItsEnd) {
   }
 }
 
+// Whoever waits for a job waits for those before it too.
+TEST(WorkQueue, TellsAJobWhetherSomebodyWaits) {
+  WorkQueue queue(true);
+  std::promise<bool> at_first;
+  bool later = false;
+  const Job aside = added(queue, [&] {
+    at_first.set_value(queue.awaited());
+    const auto begin = std::chrono::steady_clock::now();
+    while (!(later = queue.awaited()) &&
+           std::chrono::steady_clock::now() - begin < std::chrono::seconds(30))
+      std::this_thread::yield();
+  });
+  bool behind_it = false;
+  const Job behind = added(
+      queue, [&] { behind_it = queue.awaited(); }, true);
+  EXPECT_FALSE(at_first.get_future().get()) << "the program does something else";
+  queue.wait(*behind);
+  EXPECT_TRUE(later);
+  EXPECT_TRUE(behind_it) << "in the waiting thread";
+}
+
 // What a job holds is not kept as long as its handle is.
 TEST(WorkQueue, LetsGoOfWhatADoneJobHeld) {
   WorkQueue queue(true);

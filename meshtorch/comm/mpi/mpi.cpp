@@ -75,7 +75,7 @@ class World {
     if (!broken_.exchange(true)) by_itself_ = by_itself;
   }
 
-  void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) {
+  void exchange(const std::vector<Parcel>& parcels, const Waiting& waiting) {
     Requests requests;
     std::vector<Requests> firsts(parcels.size());
     try {
@@ -88,7 +88,7 @@ class World {
         }
       }
       poll_until([&] { return let_in(parcels, firsts, requests) && all_done(requests); }, spins_,
-                 idle);
+                 waiting);
     } catch (...) {
       // MPI may still read and write what is in flight.
       const std::lock_guard lock(mutex_);
@@ -250,8 +250,8 @@ class MpiTransport final : public Transport {
   int process() const override { return world_.process(); }
   int processes() const override { return world_.processes(); }
   bool any_thread() const override { return world_.any_thread(); }
-  void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) override {
-    world_.exchange(parcels, idle);
+  void exchange(const std::vector<Parcel>& parcels, const Waiting& waiting) override {
+    world_.exchange(parcels, waiting);
   }
   void tell(int peer, const std::string& notice) noexcept override { world_.tell(peer, notice); }
   std::optional<std::pair<int, std::string>> hear() override { return world_.hear(); }

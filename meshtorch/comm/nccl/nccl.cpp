@@ -78,17 +78,16 @@ class Link {
 
   bool connected() const { return comm_ != nullptr; }
 
-  void connect(const ncclUniqueId& id, int process, int processes,
-               const std::function<void()>& idle) {
+  void connect(const ncclUniqueId& id, int process, int processes, const Waiting& waiting) {
     const c10::cuda::CUDAGuard guard(device_);
     ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
     config.blocking = 0;
     check(ncclCommInitRankConfig(&comm_, processes, id, process, &config),
           "ncclCommInitRankConfig");
-    poll_until([this] { return settled(); }, kSpins, idle);
+    poll_until([this] { return settled(); }, kSpins, waiting);
   }
 
-  void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) {
+  void exchange(const std::vector<Parcel>& parcels, const Waiting& waiting) {
     const c10::cuda::CUDAGuard guard(device_);
     const c10::cuda::CUDAStream current = c10::cuda::getCurrentCUDAStream(device_);
     ready_.record(current);
@@ -97,10 +96,10 @@ class Link {
     for (const Parcel& parcel : parcels) post(parcel);
     group.end(comm_);
     poll_until([this] { return settled(); }, kSpins,
-               idle);  // before, the stream may not have the work yet
+               waiting);  // before, the stream may not have the work yet
     done_.record(stream_);
     done_.block(current);
-    poll_until([this] { return settled() && done_.query(); }, kSpins, idle);
+    poll_until([this] { return settled() && done_.query(); }, kSpins, waiting);
   }
 
   // Ends what is in flight, here; peers find out from their sessions.
@@ -180,13 +179,13 @@ class NcclTransport final : public Transport {
   bool any_thread() const override { return false; }
   bool headers_first() const override { return true; }
 
-  void exchange(const std::vector<Parcel>& parcels, const std::function<void()>& idle) override {
+  void exchange(const std::vector<Parcel>& parcels, const Waiting& waiting) override {
     if (broken_) throw TransportError("NCCL was given up after an error");
     try {
-      host_->exchange(part(parcels, false), idle);
-      if (!link_.connected()) connect(parcels, idle);
+      host_->exchange(part(parcels, false), waiting);
+      if (!link_.connected()) connect(parcels, waiting);
       const std::vector<Parcel> device_parcels = part(parcels, true);
-      if (!device_parcels.empty()) link_.exchange(device_parcels, idle);
+      if (!device_parcels.empty()) link_.exchange(device_parcels, waiting);
     } catch (const c10::Error& error) {
       abort();
       throw TransportError(error.what_without_backtrace());
@@ -212,7 +211,7 @@ class NcclTransport final : public Transport {
   }
 
   // Process 0 makes the name under which all meet.
-  void connect(const std::vector<Parcel>& parcels, const std::function<void()>& idle) {
+  void connect(const std::vector<Parcel>& parcels, const Waiting& waiting) {
     if (static_cast<int>(parcels.size()) != processes() - 1)
       throw TransportError("the first exchange is not with all processes");
     ncclUniqueId id{};
@@ -226,9 +225,9 @@ class NcclTransport final : public Transport {
     } else {
       names.push_back({.peer = 0, .out = {}, .in = {bytes}});
     }
-    host_->exchange(names, idle);
+    host_->exchange(names, waiting);
     std::memcpy(&id, bytes.const_data_ptr(), sizeof id);
-    link_.connect(id, process(), processes(), idle);
+    link_.connect(id, process(), processes(), waiting);
   }
 
   const std::unique_ptr<Transport> host_;
