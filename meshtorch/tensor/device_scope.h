@@ -30,10 +30,7 @@ class device_scope {
   static std::int64_t current() { return current_; }
 
  private:
-  void trace() const {
-    if (Trace* active = Trace::active())
-      active->op(*op_, current_, begin_, Trace::Clock::now());
-  }
+  void trace() const;  // the op, and what the device holds after it
 
   std::int64_t outer_;
   const std::string* op_;
