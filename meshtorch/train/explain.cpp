@@ -5,13 +5,14 @@
 #include <torch/optim.h>
 
 #include <algorithm>
-#include <iterator>
+#include <functional>
 #include <utility>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/train/gather_schedule.h>
 #include <meshtorch/train/leaf_plan.h>
+#include <meshtorch/train/local_bytes.h>
 #include <meshtorch/train/zero_leaf.h>
 
 namespace meshtorch {
@@ -45,10 +46,8 @@ std::optional<std::int64_t> held_bytes(const torch::optim::OptimizerParamState& 
   std::int64_t bytes = 0;
   for (const at::Tensor& tensor : tensors) {
     if (!tensor.defined()) continue;
-    const ShardedView* view = sharded_view(tensor);
-    bytes += view == nullptr ? static_cast<std::int64_t>(tensor.nbytes())
-                             : local_bytes(view->mesh(), shape_of(tensor), view->layout(),
-                                           tensor.scalar_type());
+    bytes += sharded_view(tensor) == nullptr ? static_cast<std::int64_t>(tensor.nbytes())
+                                             : local_bytes(tensor);
   }
   return bytes;
 }
@@ -64,26 +63,25 @@ std::optional<std::int64_t> held_bytes(const torch::optim::Optimizer* optimizer)
   return bytes;
 }
 
-void append(std::vector<PlannedCollective>& all, std::vector<PlannedCollective> more) {
-  std::move(more.begin(), more.end(), std::back_inserter(all));
+void append(std::vector<PlannedCollective>& all, const std::vector<PlannedCollective>& more) {
+  all.insert(all.end(), more.begin(), more.end());
 }
 
-// Tensors that go together, up to a number of bytes.
+// Tensors that go together, up to a number of bytes; those that are many enough are given to `send`.
 class Bucket {
  public:
+  using Send = std::function<void(const std::vector<Route>&)>;
   explicit Bucket(std::int64_t limit) : limit_(limit) {}
 
-  // What has to go first, as there is no room beside it.
-  std::vector<Route> add(Route route, std::int64_t bytes) {
-    std::vector<Route> full;
-    if (!routes_.empty() && bytes_ + bytes > limit_) full = rest();
+  void add(Route route, std::int64_t bytes, const Send& send) {
+    if (bytes_ + bytes > limit_) flush(send);
     routes_.push_back(std::move(route));
     bytes_ += bytes;
-    return full;
+    if (bytes_ >= limit_) flush(send);
   }
-  std::vector<Route> rest() {
+  void flush(const Send& send) {
     bytes_ = 0;
-    return std::exchange(routes_, {});
+    if (!routes_.empty()) send(std::exchange(routes_, {}));
   }
 
  private:
@@ -127,60 +125,62 @@ class Explainer {
   }
 
  private:
-  const ZeroOptions& zero_options() const { return zero_.options(); }
+  const ZeroOptions& setup() const { return zero_.options(); }
 
   Reduce mode() const {
-    return zero_options().reduce.value_or(zero_options().stage >= 2 ? Reduce::each : Reduce::once);
+    return setup().reduce.value_or(setup().stage >= 2 ? Reduce::each : Reduce::once);
   }
 
   // The reductions of each backward, and last of what is left to step(): GradientBuckets' order.
   std::vector<std::vector<PlannedCollective>> reductions(Reduce reduce) const {
     const auto count = static_cast<std::size_t>(options_.microbatches);
-    const std::string meanwhile = zero_options().overlap ? "the rest of the backward" : "";
     std::vector<std::vector<PlannedCollective>> all(count + 1);
-    Bucket bucket(zero_options().bucket_bytes);
-    const auto add = [&](const LeafPlan& leaf, std::size_t phase) {
+    Bucket bucket(setup().bucket_bytes);
+    const auto send = [&](std::size_t phase, const std::string& meanwhile) {
+      return [&, phase, meanwhile](const std::vector<Route>& routes) {
+        append(all[phase], flight(mesh_, routes, setup().overlap ? meanwhile : ""));
+      };
+    };
+    const auto add = [&](const LeafPlan& leaf, const Bucket::Send& full) {
       if (leaf.frozen) return;
-      const std::int64_t bytes = local_bytes(mesh_, leaf.shape, leaf.use, leaf.accumulate);
-      append(all[phase],
-             flight(mesh_, bucket.add(leaf.reduction(), bytes), phase < count ? meanwhile : ""));
+      bucket.add(leaf.reduction(), local_bytes(mesh_, leaf.shape, leaf.use, leaf.accumulate), full);
     };
     for (std::size_t i = 0; i < count; ++i) {
-      const bool last = i + 1 == count && options_.last_reduces;
-      if (reduce == Reduce::once && !last) continue;
-      std::for_each(leaves_.rbegin(), leaves_.rend(), [&](const auto& leaf) { add(leaf, i); });
+      const bool last = i + 1 == count;
+      if (reduce == Reduce::once && !(last && options_.last_reduces)) continue;
+      const auto full = send(i, "the rest of the backward");
+      std::for_each(leaves_.rbegin(), leaves_.rend(), [&](const auto& leaf) { add(leaf, full); });
+      bucket.flush(send(i, last ? "" : "the next forward"));
     }
     if (reduce == Reduce::once && !options_.last_reduces)
-      std::for_each(leaves_.begin(), leaves_.end(), [&](const auto& leaf) { add(leaf, count); });
-    append(all[count], flight(mesh_, bucket.rest()));
+      for (const LeafPlan& leaf : leaves_) add(leaf, send(count, ""));
+    bucket.flush(send(count, ""));
     return all;
   }
 
   std::vector<PlannedCollective> updates() const {
-    const std::string meanwhile = zero_options().overlap ? "the next forward, to first use" : "";
+    const std::string meanwhile = setup().overlap ? "the next forward, to first use" : "";
     std::vector<PlannedCollective> all;
-    Bucket bucket(zero_options().bucket_bytes);
+    Bucket bucket(setup().bucket_bytes);
+    const auto send = [&](const std::vector<Route>& routes) {
+      append(all, flight(mesh_, routes, meanwhile));
+    };
     for (const LeafPlan& leaf : leaves_) {
       if (leaf.frozen || leaf.shares) continue;
-      const std::int64_t bytes = local_bytes(mesh_, leaf.shape, leaf.stored, leaf.compute);
-      append(all, flight(mesh_, bucket.add(leaf.update(), bytes), meanwhile));
+      bucket.add(leaf.update(), local_bytes(mesh_, leaf.shape, leaf.stored, leaf.compute), send);
     }
-    append(all, flight(mesh_, bucket.rest(), meanwhile));
+    bucket.flush(send);
     return all;
-  }
-
-  bool splits() const {
-    return std::any_of(leaves_.begin(), leaves_.end(), [](const LeafPlan& l) { return l.split; });
   }
 
   // Each leaf alone, in each forward and backward.
   void gather_unplanned(std::vector<Phase>& passes) const {
     for (std::size_t i = 0; i < passes.size(); ++i) {
-      if (zero_options().keep_gathered && i > 0) break;
+      if (setup().keep_gathered && i > 0) break;
       for (const LeafPlan& leaf : leaves_) {
         if (leaf.split) append(passes[i].collectives, flight(mesh_, {leaf.gather()}));
       }
-      passes[i].at_most = splits();
+      passes[i].at_most = !passes[i].collectives.empty();
     }
   }
 
@@ -194,9 +194,9 @@ class Explainer {
       while (pass + 1 < passes.size() && pass % 2 != odd) ++pass;
       std::vector<Route> routes;
       for (const std::size_t leaf : groups[g].leaves) routes.push_back(leaves_[leaf].gather());
-      append(passes[pass].collectives,
-             flight(mesh_, routes,
-                    g > 0 && zero_options().overlap ? "the ops before, a group ahead" : ""));
+      append(
+          passes[pass].collectives,
+          flight(mesh_, routes, g > 0 && setup().overlap ? "the ops before, a group ahead" : ""));
     }
   }
 
@@ -208,10 +208,10 @@ class Explainer {
     }
     gather(all);
     auto sums = reductions(mode());
-    for (std::size_t i = 0; i + 1 < sums.size(); ++i)
-      append(all[2 * i + 1].collectives, std::move(sums[i]));
-    all.push_back({.name = "reduce", .collectives = std::move(sums.back())});
-    const auto& zero = zero_options();
+    for (std::size_t i = 0; i + 1 < sums.size(); ++i) append(all[2 * i + 1].collectives, sums[i]);
+    if (!sums.back().empty())
+      all.push_back({.name = "reduce", .collectives = std::move(sums.back())});
+    const auto& zero = setup();
     if (zero.clip_norm || zero.skip_nonfinite ||
         (zero.precision && zero.precision->needs_loss_scale()))
       all.push_back({.name = "norm", .collectives = scalar_sum(mesh_, all_axes(), at::kDouble)});
@@ -234,7 +234,7 @@ class Explainer {
       if (leaf.frozen) continue;
       cost.bytes += reduce == Reduce::once
                         ? local_bytes(mesh_, leaf.shape, leaf.use, leaf.accumulate)
-                        : local_bytes(mesh_, leaf.shape, leaf.state, leaf.master);
+                        : local_bytes(mesh_, leaf.shape, leaf.state, leaf.accumulate);
     }
     for (const auto& phase : reductions(reduce)) {
       cost.collectives += static_cast<std::int64_t>(phase.size());
@@ -260,13 +260,13 @@ class Explainer {
     std::int64_t kept = 0;
     for (const LeafPlan& leaf : leaves_)
       kept += leaf.split ? local_bytes(mesh_, leaf.shape, leaf.use, leaf.compute) : 0;
-    if (kept == 0 || zero_options().keep_gathered) return kept;
+    if (kept == 0 || setup().keep_gathered) return kept;
     std::int64_t most = 0, before = 0;
     for (const auto& group : zero_.gather_schedule().groups()) {
       std::int64_t mine = 0;
       for (const std::size_t i : group.leaves)
         mine += local_bytes(mesh_, leaves_[i].shape, leaves_[i].use, leaves_[i].compute);
-      most = std::max(most, (zero_options().overlap ? before : 0) + mine);
+      most = std::max(most, (setup().overlap ? before : 0) + mine);
       before = mine;
     }
     return most > 0 ? std::optional(most) : std::nullopt;

@@ -12,7 +12,7 @@
 //   microbatches 1 to 3, each  -
 //   microbatch 4: forward      -
 //   microbatch 4: backward     reduce-scatter  dp        2        3         8,256  the rest of...
-//   reduce                     reduce-scatter  dp        1        2         1,632  waits
+//                              reduce-scatter  dp        1        2         1,632  waits
 //   ...                                                       (all of it: docs/train_step.md)
 //
 // The numbers come from layouts and sizes alone (layout/plan.h) and equal the ledger's. What is

@@ -109,7 +109,11 @@ std::vector<Job> jobs() {
           if (stage < 3) continue;
           all.push_back({axes, {.stage = 3, .reduce = reduce, .keep_gathered = true}, count});
         }
-        all.push_back({axes, {.stage = stage, .bucket_bytes = 4096, .overlap = stage != 2}, count});
+        // The first layer fills a bucket of 2176 bytes.
+        for (const std::int64_t bytes : {2176, 4096}) {
+          all.push_back(
+              {axes, {.stage = stage, .bucket_bytes = bytes, .overlap = stage != 2}, count});
+        }
       }
     }
   }
@@ -240,6 +244,8 @@ TEST(Explain, TellsBytesOfEachDtype) {
               to_string(traffic_of(step(make_batch()).collectives)))
         << "stage " << stage;
     EXPECT_EQ(schedule.gradient_bytes, 2 * schedule.parameter_bytes);
+    EXPECT_EQ(schedule.memory.accumulator, stage < 2 ? 13224 : 13184 / 8 + 40);  // float32
+    EXPECT_EQ(schedule.memory.parameters, stage < 3 ? 13224 / 2 : (13184 / 8 + 40) / 2);
   }
 }
 
@@ -338,7 +344,7 @@ microbatches 1 to 3, each  -
 microbatch 4: forward      -
 microbatch 4: backward     all-reduce      dp         1        1            60  the rest of the backward
                            reduce-scatter  dp         2        3         8,256  the rest of the backward
-reduce                     reduce-scatter  dp         1        2         1,632  waits
+                           reduce-scatter  dp         1        2         1,632  waits
 norm                       all-reduce      dp+tp      1        1            14  waits
 optimizer                  -
 gather                     all-gather      dp         3        5         9,888  the next forward, to first use
