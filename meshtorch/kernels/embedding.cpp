@@ -117,6 +117,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
     for (int i = 0; view != nullptr && i < view->dims()[0].size(); ++i)
       axes.push_back(view->dims()[0][i]);
     context->saved_data["axes"] = axes;
+    const at::AutoGradMode training(true);  // as in linear.cpp
     return at::embedding(weight, indices, padding, scale, sparse);
   }
 

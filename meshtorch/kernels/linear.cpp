@@ -84,6 +84,7 @@ struct Product : torch::autograd::Function<Product> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& self,
                             const at::Tensor& other) {
     context->save_for_backward({self, other});
+    const at::AutoGradMode training(true);  // what stores parameters asks, and libtorch turned it off
     return value(self, other);
   }
 

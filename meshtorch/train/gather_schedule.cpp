@@ -155,6 +155,7 @@ void GatherSchedule::land(std::size_t number) {
   Group& group = groups_[number];
   if (group.landed) return;
   const use_scope use(Use::parameters);
+  const named_scope scope("zero");
   for (Move& move : group.flight->wait())
     group.values.push_back(std::make_shared<const Shards>(std::move(move.locals)));
   group.flight.reset();

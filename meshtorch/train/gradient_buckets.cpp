@@ -49,6 +49,11 @@ void GradientBuckets::add(const ZeroLeaf& leaf, const at::Tensor& gradient) {
 
 void GradientBuckets::launch() {
   if (parts_.empty()) return;
+  send();
+  while (flying_.size() > (options_.overlap ? kMostInFlight : 0)) land();
+}
+
+void GradientBuckets::send() {
   at::AutoDispatchBelowADInplaceOrView below;
   const named_scope scope("zero");
   const Mesh mesh = sharded_view(parts_[0].shard)->mesh();
@@ -67,7 +72,6 @@ void GradientBuckets::launch() {
   parts_.clear();
   bytes_ = 0;
   flying_.push_back({std::move(shards), Flight(mesh, std::move(moves), kCause)});
-  while (flying_.size() > (options_.overlap ? kMostInFlight : 0)) land();
 }
 
 void GradientBuckets::land() {

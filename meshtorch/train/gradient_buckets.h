@@ -49,6 +49,7 @@ class GradientBuckets {
   static constexpr std::size_t kMostInFlight = 2;
 
   void launch();
+  void send();
   void land();
 
   Options options_;
