@@ -53,16 +53,16 @@ TEST(Overlap, WithoutTheScopeReductionsStartInStep) {
                                              "wait reduce-scatter 0", "wait reduce-scatter 1"));
 }
 
-// A bucket with room left goes where the next gradient does not fit, or in step().
-TEST(Overlap, ABucketWithRoomLeftGoesWhenTheNextDoesNotFit) {
+// A bucket with room left goes where the next gradient does not fit, or when backward is over.
+TEST(Overlap, ABackwardLeavesNoBucketBehind) {
   Training run({.layers = 3, .zero = {.bucket_bytes = 2 * kLayerBytes - 1}});
   run.microbatch(Reduce::each);
   run.log().mark("step");
   run.optimizer().engine().reduce_gradients();
   EXPECT_THAT(run.log().lines(),
               ElementsAre("forward 0", "forward 1", "forward 2", "gradient 2", "gradient 1",
-                          "start reduce-scatter 0", "gradient 0", "start reduce-scatter 1", "step",
-                          "start reduce-scatter 2", "wait reduce-scatter 0",
+                          "start reduce-scatter 0", "gradient 0", "start reduce-scatter 1",
+                          "start reduce-scatter 2", "wait reduce-scatter 0", "step",
                           "wait reduce-scatter 1", "wait reduce-scatter 2"));
 }
 
@@ -249,6 +249,15 @@ TEST(Overlap, ReductionsOfAStepDoNotDependOnMicrobatches) {
       EXPECT_EQ(reductions(run.runtime()), 3) << microbatches << " each " << each;
       EXPECT_EQ(run.log().count(What::start), 3 + 3) << "and as many gathers";
     }
+  }
+}
+
+TEST(Overlap, Stage2ReducesAsOftenAsThereAreMicrobatches) {
+  for (const int microbatches : {1, 4, 8}) {
+    Training run({.layers = 5, .zero = {.stage = 2, .bucket_bytes = 2 * kLayerBytes}});
+    run.train(microbatches);
+    EXPECT_EQ(reductions(run.runtime()), 3 * microbatches);
+    EXPECT_EQ(gathers(run.runtime()), 3);
   }
 }
 
