@@ -1,44 +1,40 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/cli/formula.h>
 
-#include <meshtorch/train/zero.h>
-
 namespace meshtorch {
-namespace {
 
-constexpr std::int64_t kFloat = 4;
+Traffic& Traffic::operator+=(const Traffic& other) {
+  count += other.count;
+  bytes += other.bytes;
+  return *this;
+}
 
-Traffic once(std::int64_t bytes) { return {bytes > 0 ? 1 : 0, bytes}; }
-
-}  // namespace
-
-ZeroTraffic zero_traffic(const Mesh& mesh, const std::vector<Match>& leaves,
-                         const std::string& axis) {
-  const std::int64_t d = mesh.axis_size(axis);
-  std::int64_t cut = 0, whole = 0;
-  ZeroTraffic traffic;
-  for (const Match& match : leaves) {
-    if (match.note.starts_with("tied to ")) continue;
-    const bool stays = zero_spec({mesh, match.spec}, match.leaf.shape, axis) == match.spec;
-    (stays ? whole : cut) += match.bytes_per_device;
-    traffic.whole_leaves += stays;
-  }
-  if (d == 1) return traffic;
-  traffic.reduce_scatter = traffic.all_gather = once(cut * (d - 1) / d);
-  traffic.all_reduce = once(2 * whole * (d - 1) / d);
-  return traffic;
+TensorParallelTraffic& TensorParallelTraffic::operator+=(const TensorParallelTraffic& other) {
+  all_reduce += other.all_reduce;
+  reduce_scatter += other.reduce_scatter;
+  all_gather += other.all_gather;
+  loss += other.loss;
+  return *this;
 }
 
 TensorParallelTraffic tensor_parallel_traffic(const Mesh& mesh, const GptOptions& model,
-                                              std::int64_t rows, std::int64_t length,
+                                              const MicrobatchShape& shape, bool sequence_parallel,
                                               const std::string& axis) {
-  const std::int64_t t = mesh.axis_size(axis);
-  if (t == 1) return {};
-  const auto all_reduces = [&](std::int64_t count, std::int64_t elements) {
-    return Traffic{count, count * (2 * elements * kFloat * (t - 1) / t)};
+  const std::int64_t n = mesh.axis_size(axis);
+  if (n == 1) return {};
+  const auto collectives = [n](std::int64_t count, std::int64_t times, std::int64_t bytes) {
+    return Traffic{count, count * (times * bytes * (n - 1) / n)};
   };
-  return {.activations = all_reduces(4 * model.layers + 2, rows * length * model.width),
-          .loss = all_reduces(3, rows * length)};
+  const std::int64_t tokens = shape.rows * shape.length;
+  const std::int64_t activation = tokens * model.width * shape.activation_size;
+  const std::int64_t count = 4 * model.layers + 2;
+  TensorParallelTraffic traffic{.loss = collectives(3, 2, tokens * shape.logit_size)};
+  if (sequence_parallel) {
+    traffic.reduce_scatter = traffic.all_gather = collectives(count, 1, activation);
+  } else {
+    traffic.all_reduce = collectives(count, 2, activation);
+  }
+  return traffic;
 }
 
 }  // namespace meshtorch

@@ -27,7 +27,15 @@ void add_train_options(CLI::App& app, mt::TrainOptions& options) {
   app.add_option("--devices", options.devices, "virtual devices, of all processes together");
   app.add_option("--mesh", options.mesh, "axes and sizes, major to minor; dp and tp are needed");
   app.add_option("--microbatches", options.microbatches, "of a step");
-  app.add_option("--zero", options.zero, "ZeRO stage");
+  app.add_option("--zero", options.zero,
+                 "stage: 0 replicated, 1 optimizer state, 2 gradients too, 3 parameters too");
+  app.add_option_function<std::string>(
+      "--precision",
+      [&options](const std::string& text) { options.precision = mt::Precision::parse(text); },
+      "dtypes, as in params=float32,compute=bfloat16,output=float32 (weights are saved in "
+      "compute's)");
+  app.add_flag("--sequence-parallel", options.sequence_parallel,
+               "cut activations between products over tp");
   app.add_option("--width", options.model.width, "of the model");
   app.add_option("--layers", options.model.layers, "of the model");
   app.add_option("--heads", options.model.heads, "of a layer");
@@ -43,6 +51,10 @@ void add_train_options(CLI::App& app, mt::TrainOptions& options) {
   app.add_option("--validate-every", options.validate_every,
                  "steps between quick validations, 0: none");
   app.add_flag("--strict", options.strict, "an implied gather is an error");
+  app.add_flag("--explain", options.explain, "print what a step will communicate");
+  app.add_option("--trace", options.trace,
+                 "file for a trace of the second step (Perfetto opens it)");
+  app.add_flag("--memory", options.memory, "print what the devices held in the second step");
   app.add_option("--threads", options.threads,
                  "of a kernel; 0: all cores, which helps large models only");
 }

@@ -20,16 +20,17 @@ Metrics::Metrics(const std::string& folder, bool writes) : folder_(folder), writ
   if (!lines_) fail({"train", "--out " + folder_, "cannot be written", "use a folder of your own"});
 }
 
-void Metrics::step(std::int64_t step, const StepResult& result, double rate,
+void Metrics::step(std::int64_t step, const StepMetrics& metrics, double rate,
                    double tokens_per_second) {
-  lines_ << Json{{"step", step},
-                 {"loss", result.loss},
-                 {"gradient_norm", result.gradient_norm},
-                 {"learning_rate", rate},
-                 {"tokens_per_second", tokens_per_second}}
-         << std::endl;
+  Json line{{"step", step},
+            {"loss", metrics.loss.value()},
+            {"gradient_norm", metrics.gradient_norm.value()},
+            {"learning_rate", rate},
+            {"tokens_per_second", tokens_per_second}};
+  if (metrics.skipped) line["skipped"] = true;
+  lines_ << line << std::endl;
   train_.x.push_back(static_cast<double>(step));
-  train_.y.push_back(result.loss);
+  train_.y.push_back(metrics.loss.value());
 }
 
 void Metrics::validation(std::int64_t step, double loss) {

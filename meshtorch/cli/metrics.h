@@ -4,13 +4,15 @@
 //
 //   {"step":1,"loss":5.56,"gradient_norm":1.9,"learning_rate":0.0002,"tokens_per_second":25110.0}
 //   {"step":100,"validation_loss":2.1}
+//
+// A step whose update was left out has "skipped":true, and null for a norm that is not finite.
 #pragma once
 
 #include <fstream>
 #include <string>
 
 #include <meshtorch/base/chart.h>
-#include <meshtorch/cli/step.h>
+#include <meshtorch/train/train_step.h>
 
 namespace meshtorch {
 
@@ -20,7 +22,7 @@ class Metrics {
   // `writes` false nothing is left behind: of several processes, one writes.
   explicit Metrics(const std::string& folder, bool writes = true);
 
-  void step(std::int64_t step, const StepResult& result, double rate, double tokens_per_second);
+  void step(std::int64_t step, const StepMetrics& metrics, double rate, double tokens_per_second);
   void validation(std::int64_t step, double loss);
   // Draws what was added so far.
   void draw() const;

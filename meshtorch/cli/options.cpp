@@ -20,6 +20,18 @@ void check_least(const char* option, std::int64_t value, std::int64_t least) {
   }
 }
 
+void check_zero(int stage) {
+  if (stage >= 0 && stage <= 3) return;
+  refuse("zero", text("got ", stage, ", expected 0 to 3"),
+         "0: replicated, 1: optimizer state, 2: gradients too, 3: parameters too");
+}
+
+void check_second_step(const TrainOptions& options) {
+  if (options.steps >= 2 || (options.trace.empty() && !options.memory)) return;
+  refuse(options.memory ? "memory" : "trace", "is of the second step, and there is one",
+         "use --steps 2 or more");
+}
+
 void check_sizes(const TrainOptions& options) {
   check_least("devices", options.devices, 1);
   check_least("microbatches", options.microbatches, 1);
@@ -43,6 +55,8 @@ void check_sizes(const TrainOptions& options) {
 
 Mesh checked_mesh(const TrainOptions& options) {
   check_sizes(options);
+  check_zero(options.zero);
+  check_second_step(options);
   Mesh mesh = Mesh::parse(options.mesh);
   for (const char* axis : {"dp", "tp"}) {
     if (mesh.find_axis(axis) < 0) {

@@ -73,6 +73,24 @@ TEST(TrainOptions, NumbersOutOfRange) {
             "[train] --lr: got 0, expected a positive number; try 0.003");
 }
 
+TEST(TrainOptions, AStageThatIsNone) {
+  for (int stage = 0; stage <= 3; ++stage) EXPECT_EQ(complaint({.zero = stage}), "");
+  EXPECT_EQ(complaint({.zero = 4}),
+            "[train] --zero: got 4, expected 0 to 3; 0: replicated, 1: optimizer state, 2: "
+            "gradients too, 3: parameters too");
+  EXPECT_EQ(complaint({.zero = -1}),
+            "[train] --zero: got -1, expected 0 to 3; 0: replicated, 1: optimizer state, 2: "
+            "gradients too, 3: parameters too");
+}
+
+TEST(TrainOptions, ALookAtTheSecondStepOfOne) {
+  EXPECT_EQ(complaint({.steps = 1}), "");
+  EXPECT_EQ(complaint({.steps = 1, .trace = "trace.json"}),
+            "[train] --trace: is of the second step, and there is one; use --steps 2 or more");
+  EXPECT_EQ(complaint({.steps = 1, .memory = true}),
+            "[train] --memory: is of the second step, and there is one; use --steps 2 or more");
+}
+
 TEST(LearningRate, WarmsUpThenFallsToATwentieth) {
   const TrainOptions options{.learning_rate = 1.0, .steps = 200};
   EXPECT_DOUBLE_EQ(learning_rate(options, 1), 0.1);

@@ -3,6 +3,7 @@
 // What `meshtorch train` tells about a run, as text.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include <meshtorch/cli/formula.h>
@@ -20,16 +21,18 @@ struct StateBytes {
   std::int64_t per_device = 0;
   std::int64_t unsharded = 0;
 };
-StateBytes state_bytes(Zero<torch::optim::AdamW>& optimizer);
+StateBytes state_bytes(const torch::optim::AdamW& optimizer);
 
-// What the formulas say of a step of `microbatches` equal microbatches.
+// What a step is to communicate, beside numbers (norm, loss).
 struct Expected {
-  ZeroTraffic zero;
-  TensorParallelTraffic tensor_parallel;  // all microbatches together
+  Schedule zero;  // from right before the step
+  // Of all microbatches together; nothing: the formula is not for this shape.
+  std::optional<TensorParallelTraffic> tensor_parallel;
 };
 
-// One step's ledger beside the formulas: count and bytes of each kind of collective, their ratio,
-// and how many collectives over dp fall inside the microbatch loop.
+// One step's ledger beside what was expected: count and bytes of each kind of collective and their
+// ratio; what went over dp in units of the least that can; how many collectives over dp fall inside
+// the microbatch loop.
 std::string ledger_report(const Ledger& ledger, const Expected& expected);
 
 }  // namespace meshtorch

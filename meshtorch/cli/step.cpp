@@ -24,21 +24,36 @@ class Evaluation {
   torch::NoGradGuard no_grad_;
 };
 
+torch::Tensor next_token_loss(const torch::Tensor& logits, const torch::Tensor& targets) {
+  return torch::cross_entropy_loss(logits.flatten(0, 1), targets.flatten());
+}
+
+torch::Tensor logits_of(TrainState& state, const torch::Tensor& tokens) {
+  const auto& precision = state.optimizer.engine().options().precision;
+  const torch::Tensor logits = state.model->forward(tokens);
+  return precision ? precision->cast_to_output(logits) : logits;
+}
+
 }  // namespace
 
-StepResult train_step(TrainState& state, const Batch& batch, std::int64_t count, double rate) {
-  torch::Tensor total;
-  for (const auto& micro : microbatches(batch, count, {state.mesh, P("dp")})) {
-    named_scope scope("microbatch");
-    auto loss = state.model->loss(micro.inputs, micro.targets) * micro.weight();
-    loss.backward();
-    total = total.defined() ? total + loss.detach() : loss.detach();
-  }
-  for (auto& group : state.optimizer.param_groups()) group.options().set_lr(rate);
-  state.optimizer.step();
-  state.optimizer.zero_grad();
-  named_scope scope("loss");
-  return {total.item<double>(), *state.optimizer.gradient_norm()};
+TrainStep make_step(TrainState& state, std::int64_t microbatches) {
+  return {state.model,
+          next_token_loss,
+          state.optimizer,
+          {.sharding = {state.mesh, P("dp")}, .microbatches = microbatches}};
+}
+
+// Every leaf that is whole over tp is used on parts of the sequence: its gradient comes out unreduced
+// over tp too, as if tp cut the batch.
+Schedule schedule_of(const TrainStep& step, bool sequence_parallel) {
+  Schedule schedule = explain(step);
+  if (!sequence_parallel) return schedule;
+  Schedule parts = explain(*step.zero(), {.batch = P("dp", "tp"),
+                                          .microbatches = step.options().microbatches,
+                                          .optimizer = &step.optimizer()});
+  parts.batch = schedule.batch;
+  parts.phases.back() = schedule.phases.back();  // of the loss, which is whole over tp
+  return parts;
 }
 
 double validate(TrainState& state, const Tokens& text, std::int64_t size, std::int64_t at_most) {
@@ -51,9 +66,11 @@ double validate(TrainState& state, const Tokens& text, std::int64_t size, std::i
   const std::int64_t reads = at_most > 0 ? std::min(at_most, batches) : batches;
   double total = 0;
   for (std::int64_t i = 0; i < reads; ++i) {
-    const Batch batch = text.window(options, i * batches / reads);
-    for (const auto& micro : microbatches(batch, 1, {state.mesh, P("dp")})) {
-      total += state.model->loss(micro.inputs, micro.targets).item<double>();
+    const RowSource source{options.size, [&](std::int64_t begin, std::int64_t end) {
+                             return text.window(options, i * batches / reads, begin, end);
+                           }};
+    for (const auto& micro : microbatches(source, 1, {state.mesh, P("dp")})) {
+      total += next_token_loss(logits_of(state, micro.inputs), micro.targets).item<double>();
     }
   }
   return total / static_cast<double>(reads);
@@ -65,7 +82,7 @@ std::string generate(TrainState& state, const std::string& prompt, std::int64_t 
   named_scope scope("sample");
   // One row is the same work for every device: replicated.
   const auto logits = [&](const torch::Tensor& tokens) {
-    return full(state.model->forward(replicate(tokens, state.mesh)));
+    return full(logits_of(state, replicate(tokens, state.mesh)));
   };
   return sample(
       logits, prompt,

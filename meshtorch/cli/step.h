@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// One step of training and one pass of validation, as functions of state and batch.
+// The state of a training, and what is done with it beside the steps.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,8 @@
 #include <meshtorch/data/text.h>
 #include <meshtorch/mesh/mesh.h>
 #include <meshtorch/models/gpt.h>
+#include <meshtorch/train/explain.h>
+#include <meshtorch/train/train_step.h>
 #include <meshtorch/train/zero.h>
 
 namespace meshtorch {
@@ -20,15 +22,12 @@ struct TrainState {
   Zero<torch::optim::AdamW> optimizer;
 };
 
-struct StepResult {
-  double loss = 0;           // nats per token, the mean over the batch
-  double gradient_norm = 0;  // before clipping
-};
+// A step on this state, by reference: the mean cross entropy of the next token, rows over dp.
+TrainStep make_step(TrainState& state, std::int64_t microbatches);
 
-// Forward, backward and update on a global batch. Gradients of the microbatches add up unreduced:
-// all communication over dp comes after the last of them.
-StepResult train_step(TrainState& state, const Batch& batch, std::int64_t microbatches,
-                      double rate);
+// What its next call will communicate. With gpt_sequence_parallel, also the sums over tp of gradients
+// that are taken on parts of the sequence.
+Schedule schedule_of(const TrainStep& step, bool sequence_parallel);
 
 // The mean loss over the text, without dropout, in batches of at most `size` windows; `at_most`
 // batches spread evenly over it, or all (0). Throws Error where the text is shorter than a window.
