@@ -106,7 +106,7 @@ at::Tensor sharded_gradient(const at::Tensor& gradient, const at::Tensor& indice
 struct Embedding : torch::autograd::Function<Embedding> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& weight,
                             const at::Tensor& indices, std::int64_t padding, bool scale,
-                            bool sparse) {
+                            bool sparse, bool training) {
     at::AutoDispatchBelowADInplaceOrView below;
     context->save_for_backward({indices});
     context->saved_data["rows"] = weight.size(0);
@@ -117,7 +117,7 @@ struct Embedding : torch::autograd::Function<Embedding> {
     for (int i = 0; view != nullptr && i < view->dims()[0].size(); ++i)
       axes.push_back(view->dims()[0][i]);
     context->saved_data["axes"] = axes;
-    const at::AutoGradMode training(true);  // as in linear.cpp
+    const at::AutoGradMode mode(training);  // as in linear.cpp; an evaluation stays one
     return at::embedding(weight, indices, padding, scale, sparse);
   }
 
@@ -137,14 +137,15 @@ struct Embedding : torch::autograd::Function<Embedding> {
     at::Tensor result = plain
                             ? at::embedding_dense_backward(gradient, indices, rows, padding, scale)
                             : sharded_gradient(gradient, indices, rows, axes, padding, scale);
-    return {result, {}, {}, {}, {}};
+    return {result, {}, {}, {}, {}, {}};
   }
 };
 
 at::Tensor differentiable_embedding(const at::Tensor& weight, const at::Tensor& indices,
                                     c10::SymInt padding, bool scale, bool sparse) {
   const at::Tensor rows = Embedding::apply(weight, constrained_input("embedding", weight, indices),
-                                           padding.expect_int(), scale, sparse);
+                                           padding.expect_int(), scale, sparse,
+                                           at::GradMode::is_enabled());
   return constrained_output("embedding", weight, rows);
 }
 
