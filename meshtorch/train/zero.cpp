@@ -328,6 +328,7 @@ void ZeroEngine::update_parameters() {
 }
 
 void ZeroEngine::clear_gradients(bool set_to_none) {
+  core_->buckets.drop();  // of a batch that was given up
   for (std::size_t i = 0; i < core_->leaves.size(); ++i) {
     core_->taken[i] = 0;
     core_->shards[i].mutable_grad().reset();

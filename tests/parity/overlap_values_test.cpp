@@ -174,6 +174,34 @@ TEST(OverlapValues, EverythingMayEndWithCollectivesInFlight) {
   }
 }
 
+// A program that gives a batch up, after an error of its own say, and goes on: what it had reduced is
+// no part of the next step.
+TEST(OverlapValues, ABatchThatWasGivenUpLeavesNothingBehind) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    SCOPED_TRACE(stage);
+    const auto outcome = [&](bool late, bool gives_up) {
+      return with({.zero = {.stage = stage, .bucket_bytes = 2 * kLayerBytes}, .late = late},
+                  [&](Training& run) {
+                    run.train(1);
+                    const auto data = run.data();
+                    if (gives_up) {
+                      run.microbatch(Reduce::each);
+                      EXPECT_THROW(run.fail_in_forward(), std::runtime_error);
+                      run.optimizer().zero_grad();
+                    }
+                    run.set_data(data);
+                    run.train(2);
+                    run.train(2);
+                    EXPECT_EQ(run.log().count(What::drop), 0);
+                    return run.values();
+                  });
+    };
+    const auto expected = outcome(false, false);
+    expect_same_bits(outcome(false, true), expected);
+    expect_same_bits(outcome(true, true), expected);
+  }
+}
+
 // Parameters of which one process may hold more than another: each 288 bytes on tp 0 and 256 on tp 1.
 TEST(OverlapProcesses, FillBucketsAlike) {
   for (const int stage : {1, 2, 3}) {
