@@ -30,7 +30,6 @@ TrainState make_state(const TrainOptions& options, const Mesh& mesh, Gpt model) 
       model->parameters(),
       {.axis = "dp", .stage = options.zero, .clip_norm = 1.0, .precision = options.precision},
       adam);
-  // After Zero, which may change dtypes: a constraint is on the memory of a parameter.
   if (options.sequence_parallel) constrain(*model, gpt_sequence_parallel());
   return {mesh, model, std::move(optimizer)};
 }

@@ -80,17 +80,23 @@ Flight::Flight(const Mesh& mesh, std::vector<Move> moves, const Cause& cause, bo
 bool Flight::arrived() const {
   for (const Bucket& bucket : flying_) {
     if (bucket.started && !bucket.started->done()) return false;
-    for (const std::size_t i : bucket.members) {
-      if (next_[i] < plans_[i]->steps.size()) return false;
-    }
+  }
+  for (std::size_t i = 0; i < plans_.size(); ++i) {
+    if (next_[i] < plans_[i]->steps.size()) return false;
   }
   return true;
 }
 
 std::vector<Move>& Flight::wait() {
-  while (!flying_.empty()) {
-    end_round();
-    begin_round();
+  if (failure_) std::rethrow_exception(failure_);
+  try {
+    while (!flying_.empty()) {
+      end_round();
+      begin_round();
+    }
+  } catch (...) {
+    failure_ = std::current_exception();
+    throw;
   }
   return moves_;
 }

@@ -4,6 +4,7 @@
 // over the same axes run as one collective on one flat buffer.
 #pragma once
 
+#include <exception>
 #include <optional>
 #include <vector>
 
@@ -32,7 +33,8 @@ class Flight {
 
   // Whether wait() would neither wait nor begin a collective.
   bool arrived() const;
-  // The moves with their results, and every `into` written. Again at every call.
+  // The moves with their results, and every `into` written. Throws what went wrong. Both again at every
+  // call.
   std::vector<Move>& wait();
 
  private:
@@ -41,7 +43,7 @@ class Flight {
   // Steps of one kind, of several moves, on one flat buffer.
   struct Bucket {
     std::vector<std::size_t> members;
-    std::vector<const Step*> steps;     // one for each member
+    std::vector<const Step*> steps;          // one for each member
     std::vector<std::vector<Shape>> locals;  // sizes before the step, [member][device]
     std::optional<Started> started;
     Shards results;
@@ -63,6 +65,7 @@ class Flight {
   std::vector<const Plan*> plans_;
   std::vector<std::size_t> next_;  // step of each plan
   std::vector<Bucket> flying_;
+  std::exception_ptr failure_;
 };
 
 }  // namespace meshtorch

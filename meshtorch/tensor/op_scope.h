@@ -18,7 +18,7 @@ class op_scope {
   op_scope& operator=(const op_scope&) = delete;
 
   // What `source` makes; kept until the outermost scope ends, at least until the next one does.
-  static const Shards& hold(LocalSource& source);
+  static const Shards& hold(const std::shared_ptr<LocalSource>& source);
 
  private:
   static void drop();

@@ -232,15 +232,17 @@ Shards run_collective(Request request, const Shards& shards, const Weight& weigh
 }
 
 Started::Started(Request request, const Shards& shards, const Weight& weight, const Cause& cause)
-    : entry_(record_collective(request, weight, cause)),
+    : mesh_(request.mesh),
+      entry_(record_collective(request, weight, cause)),
       traced_(trace_begin(request, weight, cause)),
       pending_(Runtime::current().communicator().start(asked_by(request, cause), shards)) {
-  if (pending_.done()) adopt(request.mesh, pending_.wait());
+  if (pending_.done()) adopt(mesh_, pending_.wait());
 }
 
 const Shards& Started::wait() {
   const auto begin = Clock::now();
   const Shards& results = pending_.wait();
+  adopt(mesh_, results);
   Runtime::current().ledger().finish(entry_, pending_.wire_bytes(), seconds_since(begin));
   trace_end(traced_, begin);
   return results;

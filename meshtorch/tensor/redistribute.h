@@ -40,6 +40,7 @@ class Started {
   const Shards& wait();
 
  private:
+  Mesh mesh_;
   std::int64_t entry_;
   std::int64_t traced_;
   Pending pending_;

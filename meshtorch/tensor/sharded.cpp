@@ -79,12 +79,17 @@ std::int64_t device_number(const Mesh& mesh, std::size_t d) {
   return mesh.devices()[static_cast<std::size_t>(position)];
 }
 
-const Shards& ShardedView::made() const { return op_scope::hold(*source_); }
+const Shards& ShardedView::made() const { return op_scope::hold(source_); }
 
 void ShardedView::arrive() const {
-  // Taken out first: what arrives is written through this accessor.
-  const auto arrive = std::exchange(allocation_->arrive, nullptr);
-  arrive();
+  // Taken out first: what arrives is written through this accessor. A failure is every reader's.
+  auto arrive = std::exchange(allocation_->arrive, nullptr);
+  try {
+    arrive();
+  } catch (...) {
+    allocation_->arrive = std::move(arrive);
+    throw;
+  }
 }
 
 const ShardedView& at_rest(const ShardedView& view) {

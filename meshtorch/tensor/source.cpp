@@ -4,7 +4,7 @@
 // of meta tensors, for its sizes and strides; where its values are wanted, the base's are made and viewed.
 #include <ATen/ATen.h>
 
-#include <meshtorch/base/error.h>
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/op_scope.h>
 #include <meshtorch/tensor/runtime.h>
@@ -13,17 +13,18 @@
 namespace meshtorch {
 namespace {
 
-thread_local std::vector<std::pair<const LocalSource*, std::shared_ptr<const Shards>>> held;
+thread_local std::vector<std::pair<std::shared_ptr<LocalSource>, std::shared_ptr<const Shards>>>
+    held;
 
 }  // namespace
 
-const Shards& op_scope::hold(LocalSource& source) {
+const Shards& op_scope::hold(const std::shared_ptr<LocalSource>& source) {
   for (const auto& [maker, locals] : held) {
-    if (maker == &source) return *locals;
+    if (maker == source) return *locals;
   }
-  std::shared_ptr<const Shards> locals = source.get();
+  std::shared_ptr<const Shards> locals = source->get();
   holds_ = true;
-  return *held.emplace_back(&source, std::move(locals)).second;
+  return *held.emplace_back(source, std::move(locals)).second;
 }
 
 void op_scope::drop() {
@@ -69,17 +70,6 @@ class ViewSource final : public LocalSource {
   std::size_t output_;
 };
 
-Shards models_of(const Shards& locals) {
-  Shards models;
-  for (const at::Tensor& local : locals) {
-    models.push_back(
-        local.is_meta() ? local
-                        : at::empty_strided(local.sizes(), local.strides(),
-                                            local.options().device(at::kMeta)));
-  }
-  return models;
-}
-
 }  // namespace
 
 bool ShardedOp::views_a_source(const Frame& frame, const Decision& decision) const {
@@ -97,7 +87,7 @@ void ShardedOp::run_view_of_source(const c10::OperatorHandle& op, const Frame& f
   const auto& positions = dispatch_.runtime().communicator().addressable(frame.mesh);
   const c10::intrusive_ptr<ShardedView> base =
       c10::intrusive_ptr<ShardedView>::reclaim_copy(frame.views[0]);
-  const std::vector<Shards> models{models_of(base->models())};
+  const std::vector<Shards> models{without_values(base->models())};
   std::vector<torch::jit::Stack> calls;
   std::vector<Shape> shapes;  // of the views, where the rule says what they are
   for (std::size_t d = 0; d < positions.size(); ++d) {

@@ -171,6 +171,12 @@ std::string Trace::save(const std::string& path) const {
 }
 
 void merge_traces(const std::string& path, int processes) {
+  if (processes < 1) {
+    fail({.op = "merge_traces",
+          .where = "processes",
+          .what = text("got ", processes, ", expected at least 1"),
+          .remedy = "give the number of processes that saved"});
+  }
   std::string events;
   std::uint64_t dropped = 0;
   for (int process = 0; process < processes; ++process) {

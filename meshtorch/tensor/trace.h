@@ -52,7 +52,8 @@ class Trace {
   // On the program's lane.
   void scope(const std::string& name, Time begin, Time end);
 
-  // From when it was started to when it was done; any number may be in flight. Gives its number, which
+  // From when it was started to when the program knew that it was done, which for one that was begun ahead
+  // is where it was waited for; any number may be in flight. Gives its number, which
   // is no other collective's, nor of another trace; to give a number that this trace does not know to
   // the next two is no error and does nothing. One without an end is shown up to the end of the file,
   // and marked.

@@ -127,9 +127,7 @@ class Explainer {
  private:
   const ZeroOptions& setup() const { return zero_.options(); }
 
-  Reduce mode() const {
-    return setup().reduce.value_or(setup().stage >= 2 ? Reduce::each : Reduce::once);
-  }
+  Reduce mode() const { return reduction(setup()); }
 
   // The reductions of each backward, and last of what is left to step(): GradientBuckets' order.
   std::vector<std::vector<PlannedCollective>> reductions(Reduce reduce) const {

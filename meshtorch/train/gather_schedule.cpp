@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
@@ -37,11 +38,11 @@ class StoredSource final : public LocalSource {
   void written(const Shards& locals) override {
     at::AutoDispatchBelowADInplaceOrView below;
     const ShardedView& parts = *sharded_view(stored_);
+    schedule_->forget(index_);  // first: a gather in flight reads the parts
     const Shards pieces = redistribute(parts.mesh(), shape_, use_, parts.layout(), locals, kCause);
     for (std::size_t d = 0; d < pieces.size() && !parts.meta(); ++d)
       parts.locals()[d].copy_(pieces[d]);
     ++parts.allocation()->version;
-    schedule_->forget(index_);
   }
 
   const at::Tensor& stored() const override { return stored_; }
@@ -55,15 +56,6 @@ class StoredSource final : public LocalSource {
   Shape shape_;
   Layout use_;
 };
-
-Shards models_of(const ShardedView& view) {
-  Shards models;
-  for (const at::Tensor& local : view.locals()) {
-    models.push_back(
-        at::empty_strided(local.sizes(), local.strides(), local.options().device(at::kMeta)));
-  }
-  return models;
-}
 
 }  // namespace
 
@@ -79,8 +71,9 @@ void GatherSchedule::store(const std::shared_ptr<GatherSchedule>& schedule, std:
   auto source =
       std::make_shared<StoredSource>(schedule, index, stored, shape_of(parameter), view.layout());
   rebind(parameter, shape_of(parameter),
-         c10::make_intrusive<ShardedView>(view.mesh(), view.shared_dims(), models_of(view),
-                                          view.allocation(), std::move(source)));
+         c10::make_intrusive<ShardedView>(view.mesh(), view.shared_dims(),
+                                          without_values(view.locals()), view.allocation(),
+                                          std::move(source)));
 }
 
 void GatherSchedule::unstore(const at::Tensor& parameter) {
@@ -104,7 +97,7 @@ Move GatherSchedule::move_of(const Leaf& leaf) const {
 std::shared_ptr<const Shards> GatherSchedule::use(std::size_t index) {
   Leaf& leaf = leaves_.at(index);
   if (leaf.kept) return leaf.kept;
-  const bool record = training();
+  const bool record = training() && !retired_;
   if (record) recorded_.push_back({.leaf = index, .backward = in_backward()});
   auto values = record && !planned_.empty() ? next_planned(index) : nullptr;
   if (!values) values = leaf.live.lock();
@@ -156,8 +149,14 @@ void GatherSchedule::land(std::size_t number) {
   if (group.landed) return;
   const use_scope use(Use::parameters);
   const named_scope scope("zero");
-  for (Move& move : group.flight->wait())
+  const Mesh mesh = sharded_view(leaves_[group.leaves[0]].stored)->mesh();
+  for (Move& move : group.flight->wait()) {
+    if (MemoryAccount* account = MemoryAccount::active()) {
+      for (std::size_t d = 0; d < move.locals.size(); ++d)
+        account->assign(move.locals[d], device_number(mesh, d), Use::parameters);
+    }
     group.values.push_back(std::make_shared<const Shards>(std::move(move.locals)));
+  }
   group.flight.reset();
   group.landed = true;
 }
@@ -182,6 +181,12 @@ void GatherSchedule::end_step() {
     leaf.live.reset();
   }
   plan();
+}
+
+void GatherSchedule::retire() {
+  leave_plan();
+  recorded_.clear();
+  retired_ = true;
 }
 
 void GatherSchedule::forget(std::size_t index) {

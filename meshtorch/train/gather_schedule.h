@@ -40,7 +40,9 @@ class GatherSchedule {
 
   // The step is over, stored values change after this: nothing is in flight or kept any more.
   void end_step();
-  // A stored value was changed by the program.
+  // There are no steps any more: nothing is recorded.
+  void retire();
+  // A stored value is changed by the program.
   void forget(std::size_t index);
 
   // What the next step gathers together where it goes as the last one did, in that order.
@@ -80,6 +82,7 @@ class GatherSchedule {
   std::vector<Access> recorded_;  // in this step
   std::vector<Access> planned_;   // of the step before; empty: gather one by one
   std::size_t position_ = 0;      // in planned_
+  bool retired_ = false;
   struct Group {
     std::vector<std::size_t> leaves;
     std::optional<Flight> flight;

@@ -5,7 +5,6 @@
 
 #include <utility>
 
-#include <meshtorch/base/error.h>
 #include <meshtorch/tensor/device_scope.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/scope.h>
@@ -34,12 +33,6 @@ void add_into(const Shards& sum, const Shards& part) {
 }  // namespace
 
 void GradientBuckets::add(const ZeroLeaf& leaf, const at::Tensor& gradient) {
-  if (sharded_view(gradient) == nullptr) {
-    fail({.op = "Zero",
-          .where = "gradient of a parameter " + describe(leaf.parameter()),
-          .what = "is a plain tensor",
-          .remedy = "assign a sharded one"});
-  }
   const std::int64_t bytes = local_bytes(gradient);
   if (!parts_.empty() && bytes_ + bytes > options_.bucket_bytes) launch();
   parts_.push_back({leaf.shard(), gradient.detach()});

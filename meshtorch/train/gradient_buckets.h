@@ -26,9 +26,10 @@ class GradientBuckets {
   explicit GradientBuckets(Options options) : options_(options) {}
 
   // `gradient` is a part of the gradient of the leaf's parameter; begins a reduction where a bucket is
-  // full. Throws Error where it is a plain tensor.
+  // full.
   void add(const ZeroLeaf& leaf, const at::Tensor& gradient);
-  // Begins what is not begun, and lands what has arrived: nothing that a backward left stays whole.
+  // Begins what is not begun, and lands what has arrived: nothing that a backward left stays
+  // whole but what is in flight.
   void end_of_backward();
   // Everything that was added is in the gradients of the shards after this.
   void flush();

@@ -32,7 +32,7 @@ class Arrival {
   bool arrived() const { return flight_.arrived(); }
 
   void land() {
-    if (std::exchange(landed_, true)) return;
+    if (landed_) return;
     at::AutoDispatchBelowADInplaceOrView below;
     for (const Move& move : flight_.wait()) {
       for (std::size_t d = 0; d < move.locals.size() && !move.locals[d].is_meta(); ++d) {
@@ -40,6 +40,7 @@ class Arrival {
         if (!move.locals[d].is_same(into)) into.copy_(move.locals[d]);
       }
     }
+    landed_ = true;
   }
 
  private:

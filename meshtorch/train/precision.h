@@ -3,8 +3,11 @@
 // Which dtype is used where, as a value with a text form (jmp's policies, with two more places):
 //
 //   auto precision = mt::Precision::parse("params=float32,compute=bfloat16,output=float32");
-//   model->to(precision.params);
+//   mt::Zero<AdamW> optimizer(model->parameters(), {.precision = precision}, AdamWOptions(3e-4));
 //   loss = loss_of(precision.cast_to_output(model->forward(precision.cast_to_compute(x))), targets);
+//
+// Zero keeps master weights in `params` and makes the model's own parameters `compute`; TrainStep does the
+// casts of the last line.
 //
 //   text       ::= dtype | key=dtype {"," key=dtype}         blanks have no meaning
 //   key        ::= params | compute | output | reduce | accumulate      each at most once, any order
@@ -25,8 +28,8 @@
 namespace meshtorch {
 
 struct Precision {
-  at::ScalarType params = at::kFloat;      // what is stored and handed to the program
-  at::ScalarType compute = at::kFloat;     // of matrix products and activations
+  at::ScalarType params = at::kFloat;      // of the weights that the optimizer updates
+  at::ScalarType compute = at::kFloat;     // of the model's parameters, products and activations
   at::ScalarType output = at::kFloat;      // of what the model returns, and the loss
   at::ScalarType reduce = at::kFloat;      // of gradients on the wire
   at::ScalarType accumulate = at::kFloat;  // of gradients that add up over microbatches

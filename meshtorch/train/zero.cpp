@@ -35,6 +35,29 @@ namespace {
         .remedy = std::move(remedy)});
 }
 
+// Calls a function when a parameter's gradient has been accumulated.
+class AfterAccumulation final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit AfterAccumulation(std::function<void()> call) : call_(std::move(call)) {}
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
+                                            const torch::autograd::variable_list&) override {
+    call_();
+    return outputs;
+  }
+
+ private:
+  std::function<void()> call_;
+};
+
+bool has_hook(const at::Tensor& parameter) {
+  const auto accumulator = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  if (!accumulator) return false;
+  const auto& hooks = accumulator->post_hooks();
+  return std::any_of(hooks.begin(), hooks.end(), [](const auto& hook) {
+    return dynamic_cast<const AfterAccumulation*>(hook.get()) != nullptr;
+  });
+}
+
 void check(const ZeroOptions& options) {
   if (options.stage < 0 || options.stage > 3) {
     refuse("stage", text("got ", options.stage, ", expected 0 to 3"),
@@ -48,6 +71,15 @@ void check(const ZeroOptions& options) {
     refuse("bucket_bytes", text("got ", options.bucket_bytes, ", expected at least 1"),
            "leave it out for 25 MB");
   }
+  if (options.loss_scale && !(options.precision && options.precision->needs_loss_scale()))
+    refuse("loss_scale", "is for a precision that computes in float16", "leave it out");
+  for (const auto place : {&Precision::params, &Precision::compute, &Precision::output,
+                           &Precision::reduce, &Precision::accumulate}) {
+    if (options.precision && !at::isFloatingType((*options.precision).*place)) {
+      refuse("precision", text("got ", (*options.precision).*place, ", expected floating point"),
+             "see Precision::parse");
+    }
+  }
   if (options.keep_gathered && options.stage != 3) {
     refuse("keep_gathered", text("is for stage 3, got stage ", options.stage), "leave it out");
   }
@@ -59,6 +91,10 @@ void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options
     const std::string where = text("parameter ", i);
     const ShardedView* view = sharded_view(parameters[i]);
     if (view == nullptr) refuse(where, "is a plain tensor", "shard(model, mesh, rules) first");
+    if (!parameters[i].is_leaf()) refuse(where, "is no leaf", "give what ops were not run on");
+    if (has_hook(parameters[i])) {
+      refuse(where, "is in another Zero, which takes its gradients", "destroy that one first");
+    }
     const int axis = view->mesh().axis(options.axis);
     if (view->mesh() != sharded_view(parameters[0])->mesh()) {
       refuse(where, "is on another mesh than parameter 0", "use one Zero per mesh");
@@ -79,21 +115,11 @@ std::vector<at::Tensor> unique(std::vector<at::Tensor> parameters) {
   return parameters;
 }
 
-// Calls a function when a parameter's gradient has been accumulated.
-class AfterAccumulation final : public torch::autograd::FunctionPostHook {
- public:
-  explicit AfterAccumulation(std::function<void()> call) : call_(std::move(call)) {}
-  torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
-                                            const torch::autograd::variable_list&) override {
-    call_();
-    return outputs;
-  }
-
- private:
-  std::function<void()> call_;
-};
-
 }  // namespace
+
+Reduce reduction(const ZeroOptions& options) {
+  return options.reduce.value_or(options.stage >= 2 ? Reduce::each : Reduce::once);
+}
 
 PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::int64_t>& shape,
                         const std::string& axis) {
@@ -126,7 +152,8 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
                  .accumulate = dtype(&Precision::accumulate)}) {
     check(options);
     check(parameters, options);
-    if (options.precision && options.precision->needs_loss_scale()) loss_scale.emplace();
+    if (options.precision && options.precision->needs_loss_scale())
+      loss_scale.emplace(options.loss_scale.value_or(LossScaleOptions{}));
     if (loss_scale) status.loss_scale = loss_scale->scale();
     for (std::size_t i = 0; i < parameters.size(); ++i) {
       leaves.emplace_back(parameters[i], options, i, schedule);
@@ -138,6 +165,7 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
   }
 
   ~Core() {
+    schedule->retire();
     for (const auto& [accumulator, hook] : hooks) accumulator->del_post_hook(hook);
   }
 
@@ -154,9 +182,14 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
     }
   }
 
-  Reduce reduce() const {
-    if (scoped) return *scoped;
-    return options.reduce.value_or(options.stage >= 2 ? Reduce::each : Reduce::once);
+  Reduce reduce() const { return scoped.value_or(reduction(options)); }
+
+  // The gradient of a parameter, on its way to the shard's.
+  const at::Tensor& gradient_of(std::size_t i) const {
+    const at::Tensor& gradient = parameters[i].grad();
+    if (sharded_view(gradient) == nullptr)
+      refuse(text("gradient of parameter ", i), "is a plain tensor", "assign a sharded one");
+    return gradient;
   }
 
   void accumulated(std::size_t i) {
@@ -178,7 +211,8 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
   // The parameter's gradient goes to its shard's, for good.
   void take(std::size_t i) {
     await_end_of_backward();
-    at::Tensor gradient = std::exchange(parameters[i].mutable_grad(), at::Tensor());
+    const at::Tensor gradient = gradient_of(i);
+    parameters[i].mutable_grad().reset();
     if (!std::exchange(taken[i], 1)) shards[i].mutable_grad().reset();
     buckets.add(leaves[i], gradient);
   }
@@ -208,7 +242,7 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
       if (taken[i]) {
         take(i);
       } else {
-        buckets.add(leaves[i], gradient);
+        buckets.add(leaves[i], gradient_of(i));
       }
     }
     buckets.flush();
@@ -282,6 +316,7 @@ const std::vector<at::Tensor>& ZeroEngine::parameters() const { return core_->pa
 const ZeroOptions& ZeroEngine::options() const { return core_->options; }
 const std::vector<ZeroLeaf>& ZeroEngine::leaves() const { return core_->leaves; }
 const ZeroStatus& ZeroEngine::status() const { return core_->status; }
+LossScale* ZeroEngine::loss_scale() { return core_->loss_scale ? &*core_->loss_scale : nullptr; }
 const GatherSchedule& ZeroEngine::gather_schedule() const { return *core_->schedule; }
 
 std::vector<torch::optim::OptimizerParamGroup> ZeroEngine::with_shards(

@@ -45,11 +45,12 @@
 
 #include <meshtorch/mesh/named_sharding.h>
 #include <meshtorch/tensor/memory.h>
+#include <meshtorch/train/loss_scale.h>
 #include <meshtorch/train/precision.h>
 
 namespace meshtorch {
 
-// When gradients are reduced over the axis.
+// When gradients are reduced over the axis; reduction(options) says which an option left out means.
 enum class Reduce {
   once,  // at step(): until then they add up on every device, unreduced; full size
   each,  // in every backward, as soon as they are final; what is kept between is sharded
@@ -71,11 +72,17 @@ struct ZeroOptions {
   std::int64_t bucket_bytes = std::int64_t{25} << 20;
   // Collectives go on during backward and the next forward. Else the program waits for each.
   bool overlap = true;
-  // Left out: everything in the parameters' own dtypes.
+  // Left out: everything in the parameters' own dtypes. `params` are the master weights that the
+  // optimizer updates; the model's parameters become `compute`. `output` is for what calls the model:
+  // TrainStep, or Precision::cast_to_output.
   std::optional<Precision> precision;
+  // Of fp16, where losses are multiplied with status().loss_scale; an Error with another compute dtype.
+  std::optional<LossScaleOptions> loss_scale = {};
   // Leave out the update where a gradient is infinite or NaN: skipped() tells. Always so with fp16.
   bool skip_nonfinite = false;
 };
+
+Reduce reduction(const ZeroOptions& options);
 
 // What a Zero did so far.
 struct ZeroStatus {
@@ -92,8 +99,8 @@ class ZeroLeaf;
 // The part that does not depend on the optimizer.
 class ZeroEngine {
  public:
-  // Every parameter must be a sharded tensor of one mesh that has the axis, and whole over that axis.
-  // Parameters are changed in place: their dtype by `precision`, where they are kept by stage 3. A
+  // Every parameter must be a leaf, a sharded tensor of one mesh that has the axis, whole over that axis,
+  // and in no other Zero that is alive. Parameters are changed in place: their dtype by `precision`, where they are kept by stage 3. A
   // parameter that requires no gradient has no state; unfreezing it later is an Error at step().
   ZeroEngine(std::vector<at::Tensor> parameters, ZeroOptions options);
 
@@ -108,16 +115,21 @@ class ZeroEngine {
   const ZeroOptions& options() const;
   const std::vector<ZeroLeaf>& leaves() const;
   const ZeroStatus& status() const;
+  // Null without fp16. Its state belongs in a checkpoint.
+  LossScale* loss_scale();
   // Stage 3; empty before the first step.
   const GatherSchedule& gather_schedule() const;
 
   // Gradients of the parameters to gradients of the shards, clipped; false where the step is to be
   // skipped. A parameter that the program wrote since the last step (a loaded checkpoint) is taken over
-  // first.
+  // first. Throws Error: a plain gradient, one of a parameter that was frozen, a parameter that is another
+  // tensor now (set_data, to, device_get), a collective that failed. Then parameters are as they were, and
+  // gradients are not: clear_gradients() before going on.
   bool reduce_gradients();
   // Throws Error where a step with a closure cannot do what the options ask for.
   void check_closure() const;
-  // Shards to parameters, of those that have a gradient; complete at their first use.
+  // Shards to parameters, of those that have a gradient; complete at their first use. A gather that fails
+  // throws there, at every use. The program must not write a shard before.
   void update_parameters();
   void clear_gradients(bool set_to_none);
 
@@ -152,6 +164,9 @@ class Zero : private ZeroEngine, public Optimizer {
 
   std::optional<double> gradient_norm() const { return status().gradient_norm; }
 
+  // What comes later would be no part of Zero: give all groups to the constructor.
+  void add_param_group(const torch::optim::OptimizerParamGroup& group) = delete;
+
   // With a closure (LBFGS needs one) every evaluation all-gathers the parameters, runs the closure and
   // reduce-scatters the gradients; the closure calls zero_grad() and backward() as always.
   at::Tensor step(typename Optimizer::LossClosure closure = nullptr) override {
@@ -163,6 +178,7 @@ class Zero : private ZeroEngine, public Optimizer {
     }
     check_closure();
     at::Tensor loss = update([&] {
+      const use_scope use(Use::activations);
       update_parameters();
       at::Tensor value = closure();
       reduce_gradients();
@@ -172,7 +188,8 @@ class Zero : private ZeroEngine, public Optimizer {
     return loss;
   }
 
-  // The gradients of the model's parameters.
+  // The gradients of the model's parameters. (Called on an Optimizer&, libtorch's zero_grad clears those of
+  // the shards only: it is not virtual.)
   void zero_grad(bool set_to_none = true) { clear_gradients(set_to_none); }
 
  private:

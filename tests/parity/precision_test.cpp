@@ -190,6 +190,28 @@ TEST_P(PrecisionStages, LossScaleOfFloat16) {
   EXPECT_TRUE(torch::equal(mt::full(zero.shards()[0].detach()), torch::full({8}, -4 * small)));
 }
 
+TEST(PrecisionOfZero, ItsLossScaleIsOptionsAndState) {
+  mt::Runtime runtime({.devices = 8});
+  const auto mesh = runtime.make_mesh({{"dp", 8}});
+  auto weight = mt::device_put(torch::zeros({8}), {mesh, P()}).requires_grad_();
+  auto options = mixed(1, "params=float32,compute=float16");
+  options.loss_scale = mt::LossScaleOptions{.init = 8};
+  {
+    mt::Zero<optim::SGD> zero({weight}, options, optim::SGDOptions(1.0));
+    EXPECT_EQ(zero.status().loss_scale, 8);
+    EXPECT_EQ(zero.engine().loss_scale()->state().scale, 8);
+  }
+  options.precision = mt::Precision::parse(kBf16);
+  EXPECT_EQ(
+      mt::message_of([&] { mt::Zero<optim::SGD> zero({weight}, options, optim::SGDOptions(1.0)); }),
+      "[Zero] loss_scale: is for a precision that computes in float16; leave it out");
+  options.loss_scale.reset();
+  options.precision->compute = torch::kInt;
+  EXPECT_EQ(
+      mt::message_of([&] { mt::Zero<optim::SGD> zero({weight}, options, optim::SGDOptions(1.0)); }),
+      "[Zero] precision: got Int, expected floating point; see Precision::parse");
+}
+
 TEST(PrecisionOfZero, ScalesOnlyFloat16) {
   mt::Runtime runtime({.devices = 8});
   const auto mesh = runtime.make_mesh({{"dp", 8}});

@@ -292,15 +292,21 @@ TEST_P(ZeroModels, AnotherZeroTakesOver) {
   auto net = sharded_net();
   auto first = std::make_unique<mt::Zero<optim::SGD>>(
       net->parameters(), mt::ZeroOptions{.stage = stage()}, optim::SGDOptions(0.1));
-  mt::Zero<optim::SGD> second(net->parameters(), {.stage = 3 - stage()}, optim::SGDOptions(0.1));
+  const auto again = [&] {
+    return std::make_unique<mt::Zero<optim::SGD>>(
+        net->parameters(), mt::ZeroOptions{.stage = 3 - stage()}, optim::SGDOptions(0.1));
+  };
+  EXPECT_THAT(mt::message_of([&] { again(); }),
+              HasSubstr("is in another Zero, which takes its gradients; destroy that one first"));
   first.reset();
+  const auto second = again();
   for (int step = 0; step < 2; ++step) {
     loss_of(dense, tokens_of(step, 0), 0).backward();
     plain.step();
     plain.zero_grad();
     loss_of(net, put(tokens_of(step, 0)), 0).backward();
-    second.step();
-    second.zero_grad();
+    second->step();
+    second->zero_grad();
   }
   for (const auto& item : dense->named_parameters())
     mt::expect_close(net->named_parameters()[item.key()], item.value(), item.key(), 1e-4, 1e-5);

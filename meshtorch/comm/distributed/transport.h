@@ -39,8 +39,9 @@ class Transport {
   virtual bool headers_first() const { return false; }
 
   // Returns when all is sent and received; the first exchange of all is with every process. What
-  // `waiting.idle` throws ends the exchange. Throws TransportError where the engine refuses. An engine that writes past the end of what is shorter than the message, as Open MPI
-  // 4.1 does, lets nothing in after a parcel's first tensor until its `arrived` has returned.
+  // `waiting.idle` throws ends the exchange. Throws TransportError where the engine refuses. An engine
+  // that writes past the end of what is shorter than the message, as Open MPI 4.1 does, lets nothing in
+  // after a parcel's first tensor until its `arrived` has returned.
   virtual void exchange(const std::vector<Parcel>& parcels, const Waiting& waiting) = 0;
 
   // Notices, outside of the order of exchanges. `tell` returns at once, whether anybody hears or not.
