@@ -16,6 +16,13 @@
 namespace meshtorch {
 namespace {
 
+// Sums of a short type are taken in float, as libtorch's mixed batch norm does.
+at::Tensor wide(const at::Tensor& x) {
+  const bool is_short =
+      x.defined() && (x.scalar_type() == at::kHalf || x.scalar_type() == at::kBFloat16);
+  return is_short ? x.to(at::kFloat) : x;
+}
+
 class BatchNorm {
  public:
   BatchNorm(const KernelCall& call, const char* input) : call(call), input_(call.operand(input)) {
@@ -39,6 +46,11 @@ class BatchNorm {
     const auto& shards = call.locals[static_cast<std::size_t>(call.operand(name))];
     return shards.empty() ? at::Tensor() : shards[d];
   }
+  // Whether parameters are of a shorter type than running statistics.
+  bool mixed(std::size_t d) const {
+    const at::Tensor weight = channel("weight", d), mean = channel("running_mean", d);
+    return weight.defined() && mean.defined() && weight.scalar_type() != mean.scalar_type();
+  }
   at::Tensor spread(const at::Tensor& channel) const { return channel.view(broadcast); }
 
   const KernelCall& call;
@@ -51,9 +63,10 @@ class BatchNorm {
 };
 
 // In evaluation libtorch's kernels run on each device, but for those without rows: they divide by zero.
-// `empty` makes what those give.
+// `empty` makes what those give. Weights of a short type (a precision policy casts parameters, and keeps
+// buffers) go with statistics in float, as libtorch wants them.
 template <class Empty>
-KernelResult run_as_is(const BatchNorm& norm, Empty empty) {
+KernelResult run_as_is(const BatchNorm& norm, bool backward, Empty empty) {
   const KernelCall& call = norm.call;
   KernelResult results(3);
   for (std::size_t d = 0; d < call.devices(); ++d) {
@@ -62,8 +75,19 @@ KernelResult run_as_is(const BatchNorm& norm, Empty empty) {
       for (std::size_t o = 0; o < 3; ++o) results[o].push_back(values[o]);
       continue;
     }
-    const auto local = call.run(call.stack(d));
-    for (std::size_t o = 0; o < 3; ++o) results[o].push_back(local[o].toTensor());
+    torch::jit::Stack stack = call.stack(d);
+    const at::Tensor weight = norm.channel("weight", d);
+    for (const char* name : {"weight", "bias"}) {
+      const int argument = call.info.argument(name);
+      if (argument >= 0 && norm.mixed(d))
+        stack[static_cast<std::size_t>(argument)] = wide(norm.channel(name, d));
+    }
+    const auto local = call.run(std::move(stack));
+    for (std::size_t o = 0; o < 3; ++o) {
+      const at::Tensor& result = local[o].toTensor();
+      const bool gradient_of_weight = backward && o > 0 && result.defined() && norm.mixed(d);
+      results[o].push_back(gradient_of_weight ? result.to(weight.scalar_type()) : result);
+    }
   }
   return results;
 }
@@ -92,7 +116,7 @@ void update_running(const BatchNorm& norm, const char* name, const Shards& stati
 KernelResult batch_norm(KernelCall& call) {
   const BatchNorm norm(call, "input");
   if (!call.argument("training").toBool()) {
-    return run_as_is(norm, [](const at::Tensor& x) {
+    return run_as_is(norm, false, [](const at::Tensor& x) {
       return std::array{at::empty_like(x), at::empty({0}, x.options()),
                         at::empty({0}, x.options())};
     });
@@ -100,11 +124,11 @@ KernelResult batch_norm(KernelCall& call) {
   const double eps = call.argument("eps").toDouble();
   Shards means, variances;
   for (std::size_t d = 0; d < call.devices(); ++d)
-    means.push_back(norm.input(d).sum(norm.dims).div_(norm.count));
+    means.push_back(wide(norm.input(d)).sum(norm.dims).div_(norm.count));
   means = call.all_reduce(norm.axes, means);
   for (std::size_t d = 0; d < call.devices(); ++d) {
     variances.push_back(
-        norm.input(d).sub(norm.spread(means[d])).square_().sum(norm.dims).div_(norm.count));
+        wide(norm.input(d)).sub(norm.spread(means[d])).square_().sum(norm.dims).div_(norm.count));
   }
   variances = call.all_reduce(norm.axes, variances);
   update_running(norm, "running_mean", means, 1);
@@ -113,11 +137,11 @@ KernelResult batch_norm(KernelCall& call) {
   KernelResult results(3);
   for (std::size_t d = 0; d < call.devices(); ++d) {
     const at::Tensor scale = variances[d].add(eps).rsqrt_();
-    at::Tensor result = norm.input(d).sub(norm.spread(means[d])).mul_(norm.spread(scale));
+    at::Tensor result = wide(norm.input(d)).sub(norm.spread(means[d])).mul_(norm.spread(scale));
     const at::Tensor weight = norm.channel("weight", d), bias = norm.channel("bias", d);
     if (weight.defined()) result.mul_(norm.spread(weight));
     if (bias.defined()) result.add_(norm.spread(bias));
-    results[0].push_back(result);
+    results[0].push_back(result.to(norm.input(d).scalar_type()));
     results[1].push_back(means[d]);
     results[2].push_back(scale);
   }
@@ -130,7 +154,7 @@ KernelResult batch_norm_backward(KernelCall& call) {
   const BatchNorm norm(call, "input");
   if (!call.argument("train").toBool()) {
     const auto mask = call.argument("output_mask").toBoolList();
-    return run_as_is(norm, [&](const at::Tensor& x) {
+    return run_as_is(norm, true, [&](const at::Tensor& x) {
       const auto channels = [&](bool wanted) {
         return wanted ? at::zeros({x.size(1)}, x.options()) : at::Tensor();
       };
@@ -142,10 +166,11 @@ KernelResult batch_norm_backward(KernelCall& call) {
   Shards normalized, sums;
   for (std::size_t d = 0; d < call.devices(); ++d) {
     const at::Tensor scale = norm.channel("save_invstd", d);
-    normalized.push_back(
-        norm.input(d).sub(norm.spread(norm.channel("save_mean", d))).mul_(norm.spread(scale)));
-    sums.push_back(
-        at::stack({gradient[d].mul(normalized[d]).sum(norm.dims), gradient[d].sum(norm.dims)}));
+    normalized.push_back(wide(norm.input(d))
+                             .sub(norm.spread(norm.channel("save_mean", d)))
+                             .mul_(norm.spread(scale)));
+    const at::Tensor dy = wide(gradient[d]);
+    sums.push_back(at::stack({dy.mul(normalized[d]).sum(norm.dims), dy.sum(norm.dims)}));
   }
   const Shards global = call.all_reduce(norm.axes, sums);
   const auto mask = call.argument("output_mask").toBoolList();
@@ -154,13 +179,14 @@ KernelResult batch_norm_backward(KernelCall& call) {
     at::Tensor factor = norm.channel("save_invstd", d);
     const at::Tensor weight = norm.channel("weight", d);
     if (weight.defined()) factor = factor * weight;
-    at::Tensor dx = gradient[d]
+    const auto type = weight.defined() ? weight.scalar_type() : gradient[d].scalar_type();
+    at::Tensor dx = wide(gradient[d])
                         .sub(normalized[d] * norm.spread(global[d][0].div(norm.count)))
                         .sub_(norm.spread(global[d][1].div(norm.count)))
                         .mul_(norm.spread(factor));
-    results[0].push_back(mask[0] ? dx : at::Tensor());
-    results[1].push_back(mask[1] ? sums[d][0].clone() : at::Tensor());
-    results[2].push_back(mask[2] ? sums[d][1].clone() : at::Tensor());
+    results[0].push_back(mask[0] ? dx.to(gradient[d].scalar_type()) : at::Tensor());
+    results[1].push_back(mask[1] ? sums[d][0].to(type, false, true) : at::Tensor());
+    results[2].push_back(mask[2] ? sums[d][1].to(type, false, true) : at::Tensor());
   }
   return results;
 }

@@ -26,7 +26,8 @@ bool counts(const Mesh& mesh, AxisSet sharded, std::int64_t position) {
 }
 
 at::Tensor squares(const at::Tensor& local) {
-  return at::linalg_vector_norm(local, 2, std::nullopt, false, at::kDouble).square();
+  const at::Tensor real = local.is_complex() ? at::view_as_real(local) : local;
+  return at::linalg_vector_norm(real, 2, std::nullopt, false, at::kDouble).square();
 }
 
 // The sum of squares over the tensors of one mesh.

@@ -86,6 +86,11 @@ std::optional<double> value_of(const at::Tensor& total) {
 
 }  // namespace
 
+SteppedOptimizer::SteppedOptimizer(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {
+  if (dynamic_cast<const AnyZero*>(&optimizer) != nullptr)
+    refuse("optimizer", "is a Zero behind torch::optim::Optimizer", "give it as what it is");
+}
+
 TrainStep::TrainStep(ForwardFunction model, LossFunction loss, SteppedOptimizer optimizer,
                      TrainStepOptions options)
     : TrainStep(std::move(loss), optimizer, std::move(options)) {
@@ -115,13 +120,18 @@ StepMetrics TrainStep::operator()(const RowSource& source) {
 StepMetrics TrainStep::run(std::vector<Microbatch> micros, std::size_t first_entry) {
   StepMetrics metrics;
   at::Tensor total;
-  for (Microbatch& placed : micros) {
-    const Microbatch micro = std::move(placed);  // and gone with the loop's body
-    metrics.tokens += micro.valid();
-    const at::Tensor loss = accumulate(micro);
-    total = total.defined() ? total + loss : loss;
+  try {
+    for (Microbatch& placed : micros) {
+      const Microbatch micro = std::move(placed);  // and gone with the loop's body
+      metrics.tokens += micro.valid();
+      const at::Tensor loss = accumulate(micro);
+      total = total.defined() ? total + loss : loss;
+    }
+    update(metrics);
+  } catch (...) {
+    clear_gradients();
+    throw;
   }
-  update(metrics);
   metrics.loss = value_of(total);
   metrics.collectives = entries_since(first_entry);
   return metrics;
@@ -159,13 +169,18 @@ void TrainStep::update(StepMetrics& metrics) {
     check_gradients(parameters);  // of the shards, where they are since step()
     metrics.gradient_norm = zero->status().gradient_norm;
     metrics.skipped = zero->status().skipped;
-    zero->clear_gradients(true);
+    clear_gradients();
     return;
   }
   check_gradients(parameters);
   if (options_.clip_norm) metrics.gradient_norm = clip_grad_norm_(parameters, *options_.clip_norm);
   optimizer.step();
-  optimizer.zero_grad();
+  clear_gradients();
+}
+
+void TrainStep::clear_gradients() {
+  if (ZeroEngine* zero = optimizer_.zero()) return zero->clear_gradients(true);
+  optimizer_.optimizer().zero_grad();
 }
 
 }  // namespace meshtorch

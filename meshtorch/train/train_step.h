@@ -77,8 +77,8 @@ using LossFunction = std::function<at::Tensor(const at::Tensor& given, const at:
 // outlives the TrainStep.
 class SteppedOptimizer {
  public:
-  // A Zero must be given as what it is: behind this base its gradients would never arrive (Error).
-  SteppedOptimizer(torch::optim::Optimizer& optimizer) : optimizer_(&optimizer) {}
+  // Throws Error for a Zero behind this base: give it as what it is.
+  SteppedOptimizer(torch::optim::Optimizer& optimizer);
   template <class Optimizer>
   SteppedOptimizer(Zero<Optimizer>& zero) : optimizer_(&zero), zero_(&zero.engine()) {}
 
@@ -126,7 +126,7 @@ class TrainStep {
 
   // One step. Throws Error: what microbatches() throws, a loss that is no scalar or depends on no
   // parameter, no parameter of the optimizer got a gradient. Where the model, the loss or a
-  // collective throws, parameters are as they were, gradients are not: zero_grad() before going on.
+  // collective throws, parameters are as they were and gradients are cleared.
   StepMetrics operator()(const Batch& batch);
   StepMetrics operator()(const RowSource& source);
 
@@ -139,6 +139,7 @@ class TrainStep {
   at::Tensor loss_of(const Microbatch& micro) const;
   at::Tensor accumulate(const Microbatch& micro);
   void update(StepMetrics& metrics);
+  void clear_gradients();
 
   ForwardFunction model_;  // none: the loss takes the inputs
   LossFunction loss_;

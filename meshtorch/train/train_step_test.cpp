@@ -373,14 +373,43 @@ TEST_F(TrainSteps, Errors) {
       "[TrainStep] gradients: no parameter of the optimizer got one; give the optimizer the "
       "parameters of this model, and TrainStep a Zero as what it is";
   EXPECT_EQ(stepped(loss_of, sgd), none);  // of another model
-  EXPECT_EQ(stepped(loss_of, static_cast<torch::optim::Optimizer&>(zero)), none);
-  zero.zero_grad();
+  EXPECT_EQ(
+      message([&] { SteppedOptimizer(static_cast<torch::optim::Optimizer&>(zero)); }),
+      "[TrainStep] optimizer: is a Zero behind torch::optim::Optimizer; give it as what it is");
   Zero<AdamW> of_other(other->parameters(), {}, AdamWOptions(1e-3));
   EXPECT_EQ(stepped(loss_of, of_other), none);
   TrainStep step(model, loss_of, zero, {.sharding = rows, .microbatches = 33});
   EXPECT_EQ(message([&] { step(make_batch(0)); }),
             "[microbatches] count: got 33, expected 1 to the batch size 32; use fewer microbatches "
             "or a larger batch");
+}
+
+// What a step had accumulated when it failed is no part of the next one.
+TEST_F(TrainSteps, AfterAFailureTheNextStepIsAFreshOne) {
+  for (const int stage : {0, 1, 2, 3}) {
+    const auto weights = [&](bool fails) {
+      nn::Sequential model = sharded_model();
+      Zero<AdamW> zero(model->parameters(), {.stage = stage}, AdamWOptions(1e-2));
+      int left = -1;
+      const auto loss = [&](const at::Tensor& outputs, const at::Tensor& targets) {
+        if (left-- == 0) throw std::runtime_error("the program's own");
+        return loss_of(outputs, targets);
+      };
+      TrainStep step(model, loss, zero, {.sharding = {mesh, P("dp")}, .microbatches = 4});
+      if (fails) {
+        left = 2;
+        EXPECT_EQ(message([&] { step(make_batch(3)); }), "the program's own");
+        left = -1;
+      }
+      step(make_batch(0));
+      std::vector<at::Tensor> all;
+      for (const at::Tensor& parameter : model->parameters())
+        all.push_back(full(parameter.detach()));
+      return all;
+    };
+    const auto fresh = weights(false), after = weights(true);
+    for (std::size_t i = 0; i < fresh.size(); ++i) EXPECT_TRUE(torch::equal(after[i], fresh[i]));
+  }
 }
 
 // A dry run has the ledger of the run, and no loss.

@@ -229,6 +229,11 @@ class ZeroEngine::Core : public std::enable_shared_from_this<Core> {
     }
   }
 
+  void take_outside_changes() {
+    for (const auto& arrive : std::exchange(arrivals, {})) arrive();
+    for (ZeroLeaf& leaf : leaves) leaf.take_outside_change();
+  }
+
   // What no backward took. It stays the parameter's where nothing of it was: to be read, until zero_grad.
   void reduce_rest() {
     for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -334,15 +339,16 @@ std::vector<torch::optim::OptimizerParamGroup> ZeroEngine::with_shards(
   return groups;
 }
 
-void ZeroEngine::check_closure() const {
-  if (!core_->options.skip_nonfinite && !core_->loss_scale) return;
-  refuse("step", "with a closure no step can be skipped", "leave skip_nonfinite and float16 out");
+void ZeroEngine::begin_closure() {
+  if (core_->options.skip_nonfinite || core_->loss_scale)
+    refuse("step", "with a closure no step can be skipped", "leave skip_nonfinite and float16 out");
+  torch::NoGradGuard no_grad;
+  core_->take_outside_changes();
 }
 
 bool ZeroEngine::reduce_gradients() {
   torch::NoGradGuard no_grad;
-  for (const auto& arrive : std::exchange(core_->arrivals, {})) arrive();
-  for (ZeroLeaf& leaf : core_->leaves) leaf.take_outside_change();
+  core_->take_outside_changes();
   core_->reduce_rest();
   core_->schedule->end_step();
   if (!core_->finish_gradients()) return false;
@@ -363,18 +369,20 @@ void ZeroEngine::update_parameters() {
 }
 
 void ZeroEngine::clear_gradients(bool set_to_none) {
+  torch::NoGradGuard no_grad;
   core_->buckets.drop();  // of a batch that was given up
   for (std::size_t i = 0; i < core_->leaves.size(); ++i) {
-    core_->taken[i] = 0;
-    core_->shards[i].mutable_grad().reset();
-    at::Tensor& gradient = core_->parameters[i].mutable_grad();
-    if (!gradient.defined()) continue;
-    if (set_to_none) {
-      gradient.reset();
-    } else {
-      torch::NoGradGuard no_grad;
-      gradient.detach_().zero_();
+    at::Tensor &gradient = core_->parameters[i].mutable_grad(),
+               &reduced = core_->shards[i].mutable_grad();
+    // A gradient that is set to zero stays where it is.
+    if (!set_to_none && gradient.defined()) gradient.detach_().zero_();
+    if (!set_to_none && core_->taken[i] && reduced.defined()) {
+      reduced.zero_();
+      continue;
     }
+    if (set_to_none) gradient.reset();
+    reduced.reset();
+    core_->taken[i] = 0;
   }
 }
 

@@ -126,8 +126,9 @@ class ZeroEngine {
   // tensor now (set_data, to, device_get), a collective that failed. Then parameters are as they were, and
   // gradients are not: clear_gradients() before going on.
   bool reduce_gradients();
-  // Throws Error where a step with a closure cannot do what the options ask for.
-  void check_closure() const;
+  // Before a step with a closure, which begins with the parameters: takes over what the program wrote into
+  // them. Throws Error where such a step cannot do what the options ask for.
+  void begin_closure();
   // Shards to parameters, of those that have a gradient; complete at their first use. A gather that fails
   // throws there, at every use. The program must not write a shard before.
   void update_parameters();
@@ -144,8 +145,14 @@ class ZeroEngine {
 PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::int64_t>& shape,
                         const std::string& axis);
 
+// Tells a Zero from another optimizer, behind torch::optim::Optimizer.
+class AnyZero {
+ public:
+  virtual ~AnyZero() = default;
+};
+
 template <class Optimizer>
-class Zero : private ZeroEngine, public Optimizer {
+class Zero : private ZeroEngine, public Optimizer, public AnyZero {
  public:
   // `options` are the optimizer's own: AdamWOptions(3e-4).
   template <class Options>
@@ -176,7 +183,7 @@ class Zero : private ZeroEngine, public Optimizer {
       update_parameters();
       return {};
     }
-    check_closure();
+    begin_closure();
     at::Tensor loss = update([&] {
       const use_scope use(Use::activations);
       update_parameters();
@@ -188,7 +195,8 @@ class Zero : private ZeroEngine, public Optimizer {
     return loss;
   }
 
-  // The gradients of the model's parameters. (Called on an Optimizer&, libtorch's zero_grad clears those of
+  // The gradients of the model's parameters, and what of them was reduced: that is in no parameter's grad(),
+  // so neither model->zero_grad() nor clip_grad_norm_(model->parameters()) reaches it. (Called on an Optimizer&, libtorch's zero_grad clears those of
   // the shards only: it is not virtual.)
   void zero_grad(bool set_to_none = true) { clear_gradients(set_to_none); }
 

@@ -155,6 +155,41 @@ TEST_P(PrecisionStages, GptLosesNothingInBfloat16) {
   EXPECT_NEAR(train(kBf16) / exact, 1, 0.02);
 }
 
+// Statistics of a bfloat16 batch are sums in float, in training and evaluation.
+TEST_P(PrecisionStages, BatchNormMixesTypes) {
+  torch::manual_seed(3);
+  nn::Sequential dense(nn::Linear(8, 8), nn::BatchNorm1d(8));
+  nn::Sequential net(nn::Linear(8, 8), nn::BatchNorm1d(8));
+  {
+    torch::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < dense->parameters().size(); ++i)
+      net->parameters()[i].copy_(dense->parameters()[i]);
+  }
+  mt::replicate(*net, mesh);
+  mt::Zero<optim::SGD> zero(net->parameters(), mixed(stage(), kBf16), optim::SGDOptions(0.1));
+  optim::SGD plain(dense->parameters(), optim::SGDOptions(0.1));
+  for (const bool training : {true, false}) {
+    dense->train(training);
+    net->train(training);
+    const auto x = torch::randn({64, 8}) + 4;
+    const auto expected = dense->forward(x);
+    const auto got = net->forward(rows(x.to(torch::kBFloat16)));
+    EXPECT_EQ(got.scalar_type(), torch::kBFloat16);
+    // Inputs of about 4 have steps of 1/32 in bfloat16, and are divided by what is below 1.
+    mt::expect_close(got.to(torch::kFloat), expected, "result", 0.03, 0.08);
+    (expected * x).mean().backward();
+    (got * rows(x.to(torch::kBFloat16))).mean().backward();
+    plain.step();
+    plain.zero_grad();
+    zero.step();
+    zero.zero_grad();
+  }
+  for (const auto& item : dense->named_buffers())
+    mt::expect_close(net->named_buffers()[item.key()], item.value(), item.key(), 0.01, 0.01);
+  for (std::size_t i = 0; i < zero.shards().size(); ++i)
+    mt::expect_close(zero.shards()[i].detach(), dense->parameters()[i], "master", 0.03, 0.01);
+}
+
 // cases.md 48.
 TEST_P(PrecisionStages, BuffersKeepTheirDtype) {
   nn::BatchNorm1d norm(8);

@@ -312,6 +312,52 @@ TEST_P(ZeroModels, AnotherZeroTakesOver) {
     mt::expect_close(net->named_parameters()[item.key()], item.value(), item.key(), 1e-4, 1e-5);
 }
 
+TEST_P(ZeroModels, AClosureSeesWhatTheProgramWrote) {
+  auto dense = make_net();
+  optim::SGD plain(dense->parameters(), optim::SGDOptions(0.1));
+  auto net = sharded_net();
+  mt::Zero<optim::SGD> zero(net->parameters(), {.stage = stage()}, optim::SGDOptions(0.1));
+  const auto step = [](auto& optimizer, Net& model, const torch::Tensor& tokens) {
+    optimizer.step([&] {
+      optimizer.zero_grad();
+      auto loss = loss_of(model, tokens, 0);
+      loss.backward();
+      return loss;
+    });
+    torch::NoGradGuard no_grad;
+    for (auto& parameter : model->parameters()) parameter.mul_(0.5);
+  };
+  for (int i = 0; i < 3; ++i) {
+    step(plain, dense, tokens_of(i, 0));
+    step(zero, net, put(tokens_of(i, 0)));
+  }
+  for (const auto& item : dense->named_parameters())
+    mt::expect_close(net->named_parameters()[item.key()], item.value(), item.key(), 1e-4, 1e-5);
+}
+
+// With momentum an optimizer goes on from a gradient of zero, not from none.
+TEST_P(ZeroModels, GradientsAreSetToZeroOrToNone) {
+  for (const bool set_to_none : {true, false}) {
+    auto dense = make_net();
+    optim::SGD plain(dense->parameters(), optim::SGDOptions(0.1).momentum(0.9));
+    auto net = sharded_net();
+    mt::Zero<optim::SGD> zero(net->parameters(), {.stage = stage()},
+                              optim::SGDOptions(0.1).momentum(0.9));
+    const auto run = [&](auto& optimizer, Net& model, const torch::Tensor& tokens) {
+      loss_of(model, tokens, 0).backward();
+      optimizer.step();
+      optimizer.zero_grad(set_to_none);
+      optimizer.step();
+    };
+    for (int i = 0; i < 2; ++i) {
+      run(plain, dense, tokens_of(i, 0));
+      run(zero, net, put(tokens_of(i, 0)));
+    }
+    for (const auto& item : dense->named_parameters())
+      mt::expect_close(net->named_parameters()[item.key()], item.value(), item.key(), 1e-4, 1e-5);
+  }
+}
+
 TEST_P(ZeroModels, AParameterThatBecameAnotherTensorIsAnError) {
   const std::string words =
       "holds another tensor than when Zero was made (set_data, module->to, device_get, another "
