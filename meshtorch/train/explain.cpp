@@ -70,10 +70,10 @@ void append(std::vector<PlannedCollective>& all, const std::vector<PlannedCollec
 // Tensors that go together, up to a number of bytes; those that are many enough are given to `send`.
 class Bucket {
  public:
-  using Send = std::function<void(const std::vector<Route>&)>;
+  using Send = std::function<void(const std::vector<LeafRoute>&)>;
   explicit Bucket(std::int64_t limit) : limit_(limit) {}
 
-  void add(Route route, std::int64_t bytes, const Send& send) {
+  void add(LeafRoute route, std::int64_t bytes, const Send& send) {
     if (bytes_ + bytes > limit_) flush(send);
     routes_.push_back(std::move(route));
     bytes_ += bytes;
@@ -86,7 +86,7 @@ class Bucket {
 
  private:
   std::int64_t limit_, bytes_ = 0;
-  std::vector<Route> routes_;
+  std::vector<LeafRoute> routes_;
 };
 
 class Explainer {
@@ -135,7 +135,7 @@ class Explainer {
     std::vector<std::vector<PlannedCollective>> all(count + 1);
     Bucket bucket(setup().bucket_bytes);
     const auto send = [&](std::size_t phase, const std::string& meanwhile) {
-      return [&, phase, meanwhile](const std::vector<Route>& routes) {
+      return [&, phase, meanwhile](const std::vector<LeafRoute>& routes) {
         append(all[phase], flight(mesh_, routes, setup().overlap ? meanwhile : ""));
       };
     };
@@ -160,7 +160,7 @@ class Explainer {
     const std::string meanwhile = setup().overlap ? "the next forward, to first use" : "";
     std::vector<PlannedCollective> all;
     Bucket bucket(setup().bucket_bytes);
-    const auto send = [&](const std::vector<Route>& routes) {
+    const auto send = [&](const std::vector<LeafRoute>& routes) {
       append(all, flight(mesh_, routes, meanwhile));
     };
     for (const LeafPlan& leaf : leaves_) {
@@ -190,7 +190,7 @@ class Explainer {
     for (std::size_t g = 0; g < groups.size(); ++g) {
       const auto odd = static_cast<std::size_t>(groups[g].backward);
       while (pass + 1 < passes.size() && pass % 2 != odd) ++pass;
-      std::vector<Route> routes;
+      std::vector<LeafRoute> routes;
       for (const std::size_t leaf : groups[g].leaves) routes.push_back(leaves_[leaf].gather());
       append(
           passes[pass].collectives,

@@ -20,7 +20,7 @@ std::int64_t size_of(at::ScalarType type) {
 // What one tensor has still to go through.
 class Remaining {
  public:
-  Remaining(const Mesh& mesh, const Route& route)
+  Remaining(const Mesh& mesh, const LeafRoute& route)
       : steps_(plan_redistribution(mesh, route.shape, size_of(route.type), route.from, route.to)
                    .steps) {
     std::erase_if(steps_, [](const Step& step) { return !is_collective(step.kind); });
@@ -61,10 +61,10 @@ std::int64_t local_bytes(const Mesh& mesh, const Shape& shape, const Layout& lay
 }
 
 // Step by step, those of a kind together. All can share a buffer: the axis only cuts what divides.
-std::vector<PlannedCollective> flight(const Mesh& mesh, const std::vector<Route>& routes,
+std::vector<PlannedCollective> flight(const Mesh& mesh, const std::vector<LeafRoute>& routes,
                                       const std::string& meanwhile) {
   std::vector<Remaining> plans;
-  for (const Route& route : routes) plans.emplace_back(mesh, route);
+  for (const LeafRoute& route : routes) plans.emplace_back(mesh, route);
   std::vector<PlannedCollective> all;
   for (bool more = true; std::exchange(more, false);) {
     std::map<std::tuple<StepKind, std::uint64_t, at::ScalarType>, PlannedCollective> round;

@@ -17,7 +17,7 @@
 namespace meshtorch {
 
 // One tensor's way from a layout to another.
-struct Route {
+struct LeafRoute {
   Shape shape;
   Layout from, to;
   at::ScalarType type;
@@ -32,9 +32,9 @@ struct LeafPlan {
   bool frozen, split, shares;
   bool whole = false;  // the axis does not cut it, although the stage would
 
-  Route reduction() const { return {shape, gradient, state, wire, whole}; }
-  Route update() const { return {shape, state, stored, compute, whole}; }
-  Route gather() const { return {shape, stored, use, compute, whole}; }
+  LeafRoute reduction() const { return {shape, gradient, state, wire, whole}; }
+  LeafRoute update() const { return {shape, state, stored, compute, whole}; }
+  LeafRoute gather() const { return {shape, stored, use, compute, whole}; }
 };
 
 // Gradients come out unreduced over `batch_axes`, where those do not shard the parameter.
@@ -45,7 +45,7 @@ std::int64_t local_bytes(const Mesh& mesh, const Shape& shape, const Layout& lay
                          at::ScalarType type);
 
 // The collectives of a Flight (tensor/coalesce.h) on these routes, in its order.
-std::vector<PlannedCollective> flight(const Mesh& mesh, const std::vector<Route>& routes,
+std::vector<PlannedCollective> flight(const Mesh& mesh, const std::vector<LeafRoute>& routes,
                                       const std::string& meanwhile = "");
 
 // Those that sum a number over these axes.

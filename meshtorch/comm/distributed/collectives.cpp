@@ -24,7 +24,7 @@ Interval slice_of(std::int64_t n, std::int64_t i, std::int64_t k) {
 
 class Collectives {
  public:
-  Collectives(Session& session, const Ticket& ticket, const Placement& placement, int me,
+  Collectives(Session& session, const Ticket& ticket, const DevicePlacement& placement, int me,
               const Request& request, const Shards& shards)
       : session_(session),
         ticket_(ticket),
@@ -92,7 +92,7 @@ class Collectives {
   struct Sum {
     const GroupRoute* group = nullptr;
     Shape shape;
-    std::vector<Leaf> leaves;
+    std::vector<Subtree> leaves;
     Shards values;
     at::Tensor result;             // flat, whole
     std::vector<Interval> slices;  // by place in group->processes; one for all where it is direct
@@ -123,7 +123,7 @@ class Collectives {
   Sum begin_sum(const GroupRoute& group) {
     Sum sum{.group = &group, .leaves = leaves_of(group)};
     std::vector<at::Tensor> whole;  // by leaf, those of this process
-    for (const Leaf& leaf : sum.leaves) {
+    for (const Subtree& leaf : sum.leaves) {
       whole.push_back(
           leaf.process != me_
               ? at::Tensor()
@@ -178,9 +178,9 @@ class Collectives {
   void reduce_scatter() {
     std::vector<Scatter> scatters;
     for (const GroupRoute& group : groups_) {
-      const std::vector<Leaf> leaves = leaves_of(group);
+      const std::vector<Subtree> leaves = leaves_of(group);
       Shards values;
-      for (const Leaf& leaf : leaves) {
+      for (const Subtree& leaf : leaves) {
         values.push_back(leaf.process == me_ ? combine_leaf(group, leaf, shards_, Reduction::sum)
                                              : at::Tensor());
       }
@@ -199,8 +199,8 @@ class Collectives {
     }
   }
 
-  void scatter_rank(const GroupRoute& group, const std::vector<Leaf>& leaves, const Shards& values,
-                    std::size_t rank, std::vector<Scatter>& scatters) {
+  void scatter_rank(const GroupRoute& group, const std::vector<Subtree>& leaves,
+                    const Shards& values, std::size_t rank, std::vector<Scatter>& scatters) {
     const Member& member = group.members[rank];
     Scatter scatter{.group = &group, .index = member.index, .values = {}};
     for (std::size_t i = 0; i < leaves.size(); ++i) {
@@ -387,7 +387,7 @@ class Collectives {
 
   Session& session_;
   const Ticket& ticket_;
-  const Placement& placement_;
+  const DevicePlacement& placement_;
   const int me_;
   const Request& request_;
   const Shards& shards_;
@@ -399,8 +399,9 @@ class Collectives {
 
 }  // namespace
 
-CollectiveResult run_collective(Session& session, const Ticket& ticket, const Placement& placement,
-                                int process, const Request& request, const Shards& shards) {
+CollectiveResult run_collective(Session& session, const Ticket& ticket,
+                                const DevicePlacement& placement, int process,
+                                const Request& request, const Shards& shards) {
   // What a lazily conjugated or negated tensor means is not in its bytes.
   Shards values;
   for (const at::Tensor& shard : shards) values.push_back(shard.resolve_conj().resolve_neg());

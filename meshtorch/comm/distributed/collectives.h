@@ -31,7 +31,8 @@ struct CollectiveResult {
 };
 
 // `shards` are the inputs of this process.
-CollectiveResult run_collective(Session& session, const Ticket& ticket, const Placement& placement,
-                                int process, const Request& request, const Shards& shards);
+CollectiveResult run_collective(Session& session, const Ticket& ticket,
+                                const DevicePlacement& placement, int process,
+                                const Request& request, const Shards& shards);
 
 }  // namespace meshtorch

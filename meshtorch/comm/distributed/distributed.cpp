@@ -241,7 +241,7 @@ class DistributedCommunicator final : public Communicator {
     session_.exchange(ticket, std::move(parcels));
   }
 
-  const Placement& placement(const Mesh& mesh) const {
+  const DevicePlacement& placement(const Mesh& mesh) const {
     const std::lock_guard lock(placements_mutex_);
     return placements_.try_emplace(mesh.id(), mesh, devices_).first->second;
   }
@@ -251,7 +251,7 @@ class DistributedCommunicator final : public Communicator {
   Session session_;
   Descriptions descriptions_;
   mutable std::mutex placements_mutex_;
-  mutable std::map<std::uint64_t, Placement> placements_;
+  mutable std::map<std::uint64_t, DevicePlacement> placements_;
   std::shared_ptr<WorkQueue> queue_;
   std::shared_ptr<std::atomic<bool>> told_ = std::make_shared<std::atomic<bool>>(false);
 };

@@ -14,7 +14,7 @@ bool one_process(const GroupRoute& group, std::size_t begin, std::size_t end) {
 }
 
 void collect(const GroupRoute& group, std::size_t begin, std::size_t end,
-             std::vector<Leaf>& leaves) {
+             std::vector<Subtree>& leaves) {
   if (one_process(group, begin, end)) {
     leaves.push_back({.process = group.members[begin].process, .begin = begin, .end = end});
     return;
@@ -44,13 +44,13 @@ struct Values {
 
 }  // namespace
 
-std::vector<Leaf> leaves_of(const GroupRoute& group) {
-  std::vector<Leaf> leaves;
+std::vector<Subtree> leaves_of(const GroupRoute& group) {
+  std::vector<Subtree> leaves;
   collect(group, 0, group.members.size(), leaves);
   return leaves;
 }
 
-at::Tensor combine_leaf(const GroupRoute& group, const Leaf& leaf, const Shards& shards,
+at::Tensor combine_leaf(const GroupRoute& group, const Subtree& leaf, const Shards& shards,
                         Reduction reduction) {
   Shards parts;
   for (std::size_t rank = leaf.begin; rank < leaf.end; ++rank)

@@ -9,16 +9,16 @@
 
 namespace meshtorch {
 
-struct Leaf {
+struct Subtree {
   int process = 0;
   std::size_t begin = 0, end = 0;  // ranks
 };
 
 // In rank order.
-std::vector<Leaf> leaves_of(const GroupRoute& group);
+std::vector<Subtree> leaves_of(const GroupRoute& group);
 
 // This process's part: the combined inputs of the leaf's members; an input itself where there is one.
-at::Tensor combine_leaf(const GroupRoute& group, const Leaf& leaf, const Shards& shards,
+at::Tensor combine_leaf(const GroupRoute& group, const Subtree& leaf, const Shards& shards,
                         Reduction reduction);
 
 // The rest of the tree, from one value for each of two or more leaves, into `out`.

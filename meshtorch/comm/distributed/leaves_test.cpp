@@ -27,7 +27,7 @@ GroupRoute group_on(const std::vector<int>& processes) {
 // "0[0,2)": process 0 combines ranks 0 and 1.
 std::vector<std::string> cut(const std::vector<int>& processes) {
   std::vector<std::string> lines;
-  for (const Leaf& leaf : leaves_of(group_on(processes))) {
+  for (const Subtree& leaf : leaves_of(group_on(processes))) {
     lines.push_back(std::to_string(leaf.process) + "[" + std::to_string(leaf.begin) + "," +
                     std::to_string(leaf.end) + ")");
   }
@@ -70,7 +70,7 @@ TEST(Leaves, TogetherAreTheWholeTree) {
     std::map<int, Shards> held;  // inputs by process
     for (std::size_t rank = 0; rank < x.size(); ++rank) held[processes[rank]].push_back(x[rank]);
     Shards values;
-    for (const Leaf& leaf : leaves_of(group))
+    for (const Subtree& leaf : leaves_of(group))
       values.push_back(combine_leaf(group, leaf, held[leaf.process], Reduction::sum));
     at::Tensor out = at::empty({1});
     combine_leaves(out, group, values, Reduction::sum);

@@ -13,7 +13,7 @@ std::vector<std::size_t> GroupRoute::ranks_of(int process) const {
   return ranks;
 }
 
-Placement::Placement(const Mesh& mesh, std::int64_t devices_per_process) {
+DevicePlacement::DevicePlacement(const Mesh& mesh, std::int64_t devices_per_process) {
   for (std::int64_t position = 0; position < mesh.size(); ++position) {
     const std::int64_t device = mesh.devices()[static_cast<std::size_t>(position)];
     const int process = static_cast<int>(device / devices_per_process);
@@ -24,13 +24,14 @@ Placement::Placement(const Mesh& mesh, std::int64_t devices_per_process) {
   }
 }
 
-const std::vector<std::int64_t>& Placement::positions_of(int process) const {
+const std::vector<std::int64_t>& DevicePlacement::positions_of(int process) const {
   static const std::vector<std::int64_t> none;
   const auto found = positions_.find(process);
   return found == positions_.end() ? none : found->second;
 }
 
-std::vector<GroupRoute> Placement::groups(const Mesh& mesh, AxisList axes, int process) const {
+std::vector<GroupRoute> DevicePlacement::groups(const Mesh& mesh, AxisList axes,
+                                                int process) const {
   std::vector<GroupRoute> routes;
   for (const auto& group : mesh.groups(axes)) {
     GroupRoute route;

@@ -25,9 +25,9 @@ struct GroupRoute {
 };
 
 // How the positions of a mesh lie on processes of so many devices each.
-class Placement {
+class DevicePlacement {
  public:
-  Placement(const Mesh& mesh, std::int64_t devices_per_process);
+  DevicePlacement(const Mesh& mesh, std::int64_t devices_per_process);
 
   const std::vector<std::int64_t>& positions_of(int process) const;
   int process_of(std::int64_t position) const {

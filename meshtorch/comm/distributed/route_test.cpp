@@ -26,7 +26,7 @@ const AxisList kFirst = AxisList::of(0), kSecond = AxisList::of(1);
 
 TEST(Route, PositionsLieOnTheProcessesOfTheirDevices) {
   const Mesh mesh({{"dp", 2}, {"tp", 3}});
-  const Placement placement(mesh, 2);
+  const DevicePlacement placement(mesh, 2);
   EXPECT_THAT(placement.positions_of(0), ElementsAre(0, 1));
   EXPECT_THAT(placement.positions_of(1), ElementsAre(2, 3));
   EXPECT_THAT(placement.positions_of(2), ElementsAre(4, 5));
@@ -38,7 +38,7 @@ TEST(Route, PositionsLieOnTheProcessesOfTheirDevices) {
 // Devices 0, 2, 1, 3 of two processes with two devices each.
 TEST(Route, AMeshMayAlternateBetweenProcesses) {
   const Mesh mesh(std::vector<MeshAxis>{{"dp", 4}}, {0, 2, 1, 3});
-  const Placement placement(mesh, 2);
+  const DevicePlacement placement(mesh, 2);
   EXPECT_THAT(placement.positions_of(0), ElementsAre(0, 2));
   EXPECT_THAT(placement.positions_of(1), ElementsAre(1, 3));
   const auto groups = placement.groups(mesh, kFirst, 1);
@@ -51,7 +51,7 @@ TEST(Route, AMeshMayAlternateBetweenProcesses) {
 
 TEST(Route, GroupsAreThoseOfWhichAProcessHoldsAMember) {
   const Mesh mesh({{"dp", 2}, {"tp", 2}});
-  const Placement placement(mesh, 2);
+  const DevicePlacement placement(mesh, 2);
   const auto inside = placement.groups(mesh, kSecond, 1);
   ASSERT_EQ(inside.size(), 1u);
   EXPECT_FALSE(inside[0].crosses());
@@ -66,7 +66,7 @@ TEST(Route, GroupsAreThoseOfWhichAProcessHoldsAMember) {
 // The order that all processes share: by the first rank that each holds.
 TEST(Route, ProcessesAreListedByTheirFirstRank) {
   const Mesh mesh(std::vector<MeshAxis>{{"dp", 4}}, {5, 1, 4, 2});
-  const Placement placement(mesh, 2);
+  const DevicePlacement placement(mesh, 2);
   EXPECT_THAT(placement.groups(mesh, kFirst, 0)[0].processes, ElementsAre(2, 0, 1));
   EXPECT_THAT(placement.groups(mesh, kFirst, 3), IsEmpty());
 }
@@ -75,7 +75,7 @@ TEST(Route, RanksFollowTheOrderOfTheAxes) {
   const Mesh mesh({{"dp", 2}, {"tp", 2}});
   AxisList minor_first = kSecond;
   minor_first.push_back(0);
-  const auto groups = Placement(mesh, 1).groups(mesh, minor_first, 0);
+  const auto groups = DevicePlacement(mesh, 1).groups(mesh, minor_first, 0);
   ASSERT_EQ(groups.size(), 1u);
   EXPECT_THAT(owners(groups[0]), ElementsAre(0, 2, 1, 3));
 }
