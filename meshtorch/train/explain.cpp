@@ -5,11 +5,11 @@
 #include <torch/optim.h>
 
 #include <algorithm>
-#include <functional>
 #include <utility>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
+#include <meshtorch/train/bucket.h>
 #include <meshtorch/train/gather_schedule.h>
 #include <meshtorch/train/leaf_plan.h>
 #include <meshtorch/train/local_bytes.h>
@@ -67,28 +67,6 @@ void append(std::vector<PlannedCollective>& all, const std::vector<PlannedCollec
   all.insert(all.end(), more.begin(), more.end());
 }
 
-// Tensors that go together, up to a number of bytes; those that are many enough are given to `send`.
-class Bucket {
- public:
-  using Send = std::function<void(const std::vector<LeafRoute>&)>;
-  explicit Bucket(std::int64_t limit) : limit_(limit) {}
-
-  void add(LeafRoute route, std::int64_t bytes, const Send& send) {
-    if (bytes_ + bytes > limit_) flush(send);
-    routes_.push_back(std::move(route));
-    bytes_ += bytes;
-    if (bytes_ >= limit_) flush(send);
-  }
-  void flush(const Send& send) {
-    bytes_ = 0;
-    if (!routes_.empty()) send(std::exchange(routes_, {}));
-  }
-
- private:
-  std::int64_t limit_, bytes_ = 0;
-  std::vector<LeafRoute> routes_;
-};
-
 class Explainer {
  public:
   Explainer(const ZeroEngine& zero, const ExplainOptions& options)
@@ -133,13 +111,13 @@ class Explainer {
   std::vector<std::vector<PlannedCollective>> reductions(Reduce reduce) const {
     const auto count = static_cast<std::size_t>(options_.microbatches);
     std::vector<std::vector<PlannedCollective>> all(count + 1);
-    Bucket bucket(setup().bucket_bytes);
+    Bucket<LeafRoute> bucket(setup().bucket_bytes);
     const auto send = [&](std::size_t phase, const std::string& meanwhile) {
       return [&, phase, meanwhile](const std::vector<LeafRoute>& routes) {
         append(all[phase], flight(mesh_, routes, setup().overlap ? meanwhile : ""));
       };
     };
-    const auto add = [&](const LeafPlan& leaf, const Bucket::Send& full) {
+    const auto add = [&](const LeafPlan& leaf, const auto& full) {
       if (leaf.frozen) return;
       bucket.add(leaf.reduction(), local_bytes(mesh_, leaf.shape, leaf.use, leaf.accumulate), full);
     };
@@ -159,7 +137,7 @@ class Explainer {
   std::vector<PlannedCollective> updates() const {
     const std::string meanwhile = setup().overlap ? "the next forward, to first use" : "";
     std::vector<PlannedCollective> all;
-    Bucket bucket(setup().bucket_bytes);
+    Bucket<LeafRoute> bucket(setup().bucket_bytes);
     const auto send = [&](const std::vector<LeafRoute>& routes) {
       append(all, flight(mesh_, routes, meanwhile));
     };

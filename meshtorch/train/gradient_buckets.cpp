@@ -5,9 +5,11 @@
 
 #include <utility>
 
+#include <meshtorch/comm/meta.h>
 #include <meshtorch/tensor/device_scope.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/scope.h>
+#include <meshtorch/train/cast.h>
 #include <meshtorch/train/local_bytes.h>
 
 namespace meshtorch {
@@ -15,44 +17,35 @@ namespace {
 
 const Cause kCause{.op = "Zero::reduce_gradients", .origin = Origin::asked, .where = ""};
 
-// Meta shards are one tensor for many devices.
-bool same_on_all(const Shards& locals) { return locals.front().is_meta(); }
-
 void cast_all(Shards& locals, at::ScalarType type) {
-  for (at::Tensor& local : locals) {
-    if (local.is_floating_point()) local = local.to(type);
-  }
+  for (at::Tensor& local : locals) local = cast_floating(local, type);
 }
 
 // `sum` += `part`, both laid out alike.
 void add_into(const Shards& sum, const Shards& part) {
-  if (same_on_all(sum)) return;
+  if (is_meta(sum)) return;
   for (std::size_t d = 0; d < sum.size(); ++d) sum[d].add_(part[d]);
 }
 
 }  // namespace
 
 void GradientBuckets::add(const ZeroLeaf& leaf, const at::Tensor& gradient) {
-  const std::int64_t bytes = local_bytes(gradient);
-  if (!parts_.empty() && bytes_ + bytes > options_.bucket_bytes) launch();
-  parts_.push_back({leaf.shard(), gradient.detach()});
-  bytes_ += bytes;
-  if (bytes_ >= options_.bucket_bytes) launch();
+  parts_.add({leaf.shard(), gradient.detach()}, local_bytes(gradient),
+             [this](const auto& parts) { launch(parts); });
 }
 
-void GradientBuckets::launch() {
-  if (parts_.empty()) return;
-  send();
+void GradientBuckets::launch(const std::vector<Part>& parts) {
+  send(parts);
   while (flying_.size() > (options_.overlap ? kMostInFlight : 0)) land();
 }
 
-void GradientBuckets::send() {
+void GradientBuckets::send(const std::vector<Part>& parts) {
   at::AutoDispatchBelowADInplaceOrView below;
   const named_scope scope("zero");
-  const Mesh mesh = sharded_view(parts_[0].shard)->mesh();
+  const Mesh mesh = sharded_view(parts[0].shard)->mesh();
   std::vector<Move> moves;
   std::vector<at::Tensor> shards;
-  for (const Part& part : parts_) {
+  for (const Part& part : parts) {
     const ShardedView& view = *sharded_view(part.gradient);
     Shards locals = view.locals();
     if (options_.reduce) cast_all(locals, *options_.reduce);
@@ -62,8 +55,6 @@ void GradientBuckets::send() {
                      .locals = std::move(locals)});
     shards.push_back(part.shard);
   }
-  parts_.clear();
-  bytes_ = 0;
   flying_.push_back({std::move(shards), Flight(mesh, std::move(moves), kCause)});
 }
 
@@ -71,7 +62,7 @@ void GradientBuckets::land() {
   at::AutoDispatchBelowADInplaceOrView below;
   const named_scope scope("zero");
   const use_scope use(Use::gradients);
-  Bucket bucket = std::move(flying_.front());
+  Sent bucket = std::move(flying_.front());
   flying_.pop_front();
   std::vector<Move>& moves = bucket.flight.wait();
   for (std::size_t i = 0; i < moves.size(); ++i) {
@@ -89,20 +80,19 @@ void GradientBuckets::land() {
 
 // What has arrived lands without a collective, so that its time orders none.
 void GradientBuckets::end_of_backward() {
-  launch();
+  parts_.flush([this](const auto& parts) { launch(parts); });
   while (!flying_.empty() && flying_.front().flight.arrived()) land();
 }
 
 void GradientBuckets::flush() {
-  launch();
+  parts_.flush([this](const auto& parts) { launch(parts); });
   while (!flying_.empty()) land();
 }
 
 void GradientBuckets::drop() {
   parts_.clear();
-  bytes_ = 0;
   at::AutoDispatchBelowADInplaceOrView below;
-  for (Bucket& bucket : std::exchange(flying_, {})) bucket.flight.wait();
+  for (Sent& bucket : std::exchange(flying_, {})) bucket.flight.wait();
 }
 
 }  // namespace meshtorch

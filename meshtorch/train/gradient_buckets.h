@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <meshtorch/tensor/coalesce.h>
+#include <meshtorch/train/bucket.h>
 #include <meshtorch/train/zero_leaf.h>
 
 namespace meshtorch {
@@ -23,7 +24,7 @@ class GradientBuckets {
     std::optional<at::ScalarType> reduce;      // dtype on the wire; else the gradient's own
     std::optional<at::ScalarType> accumulate;  // where they land; else the shard's own
   };
-  explicit GradientBuckets(Options options) : options_(options) {}
+  explicit GradientBuckets(Options options) : options_(options), parts_(options.bucket_bytes) {}
 
   // `gradient` is a part of the gradient of the leaf's parameter; begins a reduction where a bucket is
   // full.
@@ -41,7 +42,7 @@ class GradientBuckets {
     at::Tensor shard;  // of the leaf
     at::Tensor gradient;
   };
-  struct Bucket {
+  struct Sent {
     std::vector<at::Tensor> shards;
     Flight flight;
   };
@@ -49,14 +50,13 @@ class GradientBuckets {
   // not by what has arrived: every process must begin collectives in the same order.
   static constexpr std::size_t kMostInFlight = 2;
 
-  void launch();
-  void send();
+  void launch(const std::vector<Part>& parts);
+  void send(const std::vector<Part>& parts);
   void land();
 
   Options options_;
-  std::vector<Part> parts_;
-  std::int64_t bytes_ = 0;
-  std::deque<Bucket> flying_;
+  Bucket<Part> parts_;
+  std::deque<Sent> flying_;
 };
 
 }  // namespace meshtorch

@@ -13,15 +13,13 @@
 namespace meshtorch {
 namespace {
 
-std::int64_t size_of(at::ScalarType type) {
-  return static_cast<std::int64_t>(c10::elementSize(type));
-}
-
 // What one tensor has still to go through.
 class Remaining {
  public:
   Remaining(const Mesh& mesh, const LeafRoute& route)
-      : steps_(plan_redistribution(mesh, route.shape, size_of(route.type), route.from, route.to)
+      : steps_(plan_redistribution(mesh, route.shape,
+                                   static_cast<std::int64_t>(c10::elementSize(route.type)),
+                                   route.from, route.to)
                    .steps) {
     std::erase_if(steps_, [](const Step& step) { return !is_collective(step.kind); });
   }
@@ -53,11 +51,6 @@ LeafPlan plan_of(const ZeroLeaf& leaf, const ZeroOptions& options, AxisSet batch
   plan.gradient.unreduced = batch_axes - plan.use.sharded();
   plan.whole = options.stage > 0 && !plan.state.sharded().contains(axis);
   return plan;
-}
-
-std::int64_t local_bytes(const Mesh& mesh, const Shape& shape, const Layout& layout,
-                         at::ScalarType type) {
-  return max_shard_numel(mesh, shape, layout) * size_of(type);
 }
 
 // Step by step, those of a kind together. All can share a buffer: the axis only cuts what divides.

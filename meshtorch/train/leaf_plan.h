@@ -40,10 +40,6 @@ struct LeafPlan {
 // Gradients come out unreduced over `batch_axes`, where those do not shard the parameter.
 LeafPlan plan_of(const ZeroLeaf& leaf, const ZeroOptions& options, AxisSet batch_axes);
 
-// Of the device that holds most.
-std::int64_t local_bytes(const Mesh& mesh, const Shape& shape, const Layout& layout,
-                         at::ScalarType type);
-
 // The collectives of a Flight (tensor/coalesce.h) on these routes, in its order.
 std::vector<PlannedCollective> flight(const Mesh& mesh, const std::vector<LeafRoute>& routes,
                                       const std::string& meanwhile = "");

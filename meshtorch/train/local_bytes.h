@@ -10,11 +10,16 @@
 
 namespace meshtorch {
 
-// Of a sharded tensor, on the device that holds most of it.
+// On the device that holds most.
+inline std::int64_t local_bytes(const Mesh& mesh, const Shape& shape, const Layout& layout,
+                                at::ScalarType type) {
+  return max_shard_numel(mesh, shape, layout) * static_cast<std::int64_t>(c10::elementSize(type));
+}
+
+// Of a sharded tensor.
 inline std::int64_t local_bytes(const at::Tensor& tensor) {
   const ShardedView& view = *sharded_view(tensor);
-  return max_shard_numel(view.mesh(), shape_of(tensor), view.layout()) *
-         static_cast<std::int64_t>(tensor.element_size());
+  return local_bytes(view.mesh(), shape_of(tensor), view.layout(), tensor.scalar_type());
 }
 
 }  // namespace meshtorch

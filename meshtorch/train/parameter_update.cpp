@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <meshtorch/tensor/coalesce.h>
+#include <meshtorch/train/bucket.h>
 #include <meshtorch/train/local_bytes.h>
 
 namespace meshtorch {
@@ -48,42 +49,27 @@ class Arrival {
   bool landed_ = false;
 };
 
-std::vector<std::vector<ZeroLeaf*>> in_buckets(const std::vector<ZeroLeaf*>& leaves,
-                                               std::int64_t bucket_bytes) {
-  std::vector<std::vector<ZeroLeaf*>> buckets;
-  std::int64_t bytes = 0;
-  for (ZeroLeaf* leaf : leaves) {
-    if (leaf->shares()) continue;
-    const std::int64_t more = local_bytes(leaf->stored());
-    if (buckets.empty() || bytes + more > bucket_bytes) {
-      buckets.emplace_back();
-      bytes = 0;
-    }
-    buckets.back().push_back(leaf);
-    bytes += more;
-  }
-  return buckets;
-}
-
 }  // namespace
 
 std::vector<std::function<void()>> bring_to_parameters(const std::vector<ZeroLeaf*>& leaves,
                                                        std::int64_t bucket_bytes, bool overlap) {
   at::AutoDispatchBelowADInplaceOrView below;
   std::vector<std::function<void()>> under_way;
-  for (const auto& bucket : in_buckets(leaves, bucket_bytes)) {
+  const auto send = [&](const std::vector<ZeroLeaf*>& together) {
     std::vector<Move> moves;
-    for (const ZeroLeaf* leaf : bucket) moves.push_back(move_of(*leaf));
+    for (const ZeroLeaf* leaf : together) moves.push_back(move_of(*leaf));
     const auto arrival =
-        std::make_shared<Arrival>(sharded_view(bucket[0]->stored())->mesh(), std::move(moves));
-    if (!overlap || arrival->arrived()) {
-      arrival->land();
-      continue;
-    }
+        std::make_shared<Arrival>(sharded_view(together[0]->stored())->mesh(), std::move(moves));
+    if (!overlap || arrival->arrived()) return arrival->land();
     under_way.push_back([arrival] { arrival->land(); });
-    for (const ZeroLeaf* leaf : bucket)
+    for (const ZeroLeaf* leaf : together)
       sharded_view(leaf->stored())->allocation()->arrive = under_way.back();
+  };
+  Bucket<ZeroLeaf*> bucket(bucket_bytes);
+  for (ZeroLeaf* leaf : leaves) {
+    if (!leaf->shares()) bucket.add(leaf, local_bytes(leaf->stored()), send);
   }
+  bucket.flush(send);
   return under_way;
 }
 

@@ -9,6 +9,7 @@
 #include <ostream>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/train/cast.h>
 
 namespace meshtorch {
 namespace {
@@ -104,13 +105,9 @@ std::string_view name_of(at::ScalarType type) {
   return found == kDtypes.end() ? c10::toString(type) : found->names.front();
 }
 
-at::Tensor cast(const at::Tensor& x, at::ScalarType dtype) {
-  return x.defined() && at::isFloatingType(x.scalar_type()) ? x.to(dtype) : x;
-}
-
 std::vector<at::Tensor> cast(const std::vector<at::Tensor>& xs, at::ScalarType dtype) {
   std::vector<at::Tensor> result;
-  for (const at::Tensor& x : xs) result.push_back(cast(x, dtype));
+  for (const at::Tensor& x : xs) result.push_back(cast_floating(x, dtype));
   return result;
 }
 
@@ -143,9 +140,11 @@ std::string Precision::to_string() const {
   return join(parts, ",");
 }
 
-at::Tensor Precision::cast_to_params(const at::Tensor& x) const { return cast(x, params); }
-at::Tensor Precision::cast_to_compute(const at::Tensor& x) const { return cast(x, compute); }
-at::Tensor Precision::cast_to_output(const at::Tensor& x) const { return cast(x, output); }
+at::Tensor Precision::cast_to_params(const at::Tensor& x) const { return cast_floating(x, params); }
+at::Tensor Precision::cast_to_compute(const at::Tensor& x) const {
+  return cast_floating(x, compute);
+}
+at::Tensor Precision::cast_to_output(const at::Tensor& x) const { return cast_floating(x, output); }
 
 std::vector<at::Tensor> Precision::cast_to_params(const std::vector<at::Tensor>& xs) const {
   return cast(xs, params);

@@ -8,6 +8,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/train/cast.h>
 #include <meshtorch/train/gather_schedule.h>
 
 namespace meshtorch {
@@ -25,14 +26,10 @@ Layout effective(const Mesh& mesh, Layout layout) {
   return layout;
 }
 
-at::Tensor cast(const at::Tensor& tensor, at::ScalarType type) {
-  return tensor.is_floating_point() ? tensor.to(type) : tensor;
-}
-
 // The tensor in another layout and dtype: the same memory where neither differs.
 at::Tensor laid_out(const at::Tensor& tensor, const PartitionSpec& spec, at::ScalarType type) {
   const ShardedView& view = *sharded_view(tensor);
-  const at::Tensor whole = cast(tensor.detach(), type);
+  const at::Tensor whole = cast_floating(tensor.detach(), type);
   const Layout wanted = resolve(view.mesh(), spec, tensor.dim());
   if (effective(view.mesh(), wanted) == effective(view.mesh(), view.layout())) return whole;
   return reshard(whole, spec);
@@ -59,7 +56,7 @@ ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t
   const at::Tensor before = parameter_.detach();  // in the dtype that it came in
   if (compute != own) {
     const auto constraint = sharded_view(parameter_)->allocation()->constraint;
-    parameter_.set_data(cast(before, compute));
+    parameter_.set_data(cast_floating(before, compute));
     sharded_view(parameter_)->allocation()->constraint = constraint;
     sharded_view(parameter_)->allocation()->placed = true;
   }
