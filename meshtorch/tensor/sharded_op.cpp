@@ -62,7 +62,8 @@ void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
 bool ShardedOp::views_ordinary(const torch::jit::Stack& stack) const {
   if (!info_->gives_views()) return false;
   const std::size_t first = stack.size() - info_->arguments.size();
-  const c10::IValue& base = stack[first + static_cast<std::size_t>(info_->returns[0].viewed_argument)];
+  const c10::IValue& base =
+      stack[first + static_cast<std::size_t>(info_->returns[0].viewed_argument)];
   return base.isTensor() && base.toTensor().defined() && !base.toTensor().is_inference();
 }
 
@@ -209,8 +210,9 @@ void ShardedOp::run_local(const c10::OperatorHandle& op, Frame& frame, const Dec
         tried.push_back(d);
       }
       torch::jit::Stack local = call.stack(d);
-      const device_scope on(d < positions.size() ? device_number(frame.mesh, d) : -1,
-                            &info_->name);
+      const device_scope on(
+          d < positions.size() ? frame.mesh.devices()[static_cast<std::size_t>(positions[d])] : -1,
+          &info_->name);
       if (decision.rule.local_view) {
         view_as_result(frame, decision, d < positions.size() ? positions[d] : 0, local);
       } else {

@@ -69,7 +69,7 @@ void ShardedOp::run_single(const c10::OperatorHandle& op, torch::jit::Stack& sta
     }
   }
   {
-    const device_scope on(device_number(mesh, 0), &info_->name);
+    const device_scope on(mesh.devices().front(), &info_->name);
     call(op, stack, meta);
   }
   c10::IValue* results = stack.data() + stack.size() - info_->returns.size();
