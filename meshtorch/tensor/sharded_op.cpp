@@ -9,6 +9,7 @@
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/device_scope.h>
+#include <meshtorch/tensor/op_observer.h>
 #include <meshtorch/tensor/op_scope.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/strides.h>
@@ -84,11 +85,14 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     convert_plain_destinations(dispatch_.runtime(), frame);
   }
   if (override_ != nullptr) return (*override_)(frame, stack);
+  OpObserver* const observer = OpObserver::current();
   switch (info_->kind) {
     case OpKind::alias:
-      return run_alias(frame, stack);
     case OpKind::copy:
-      return run_copy(frame, stack);
+      if (observer != nullptr) observer->reads(frame, nullptr);
+      info_->kind == OpKind::alias ? run_alias(frame, stack) : run_copy(frame, stack);
+      if (observer != nullptr) observer->ran(results_on(stack));
+      return;
     case OpKind::fill:
       return run_fill(op, frame, stack);
     case OpKind::metadata:
@@ -104,15 +108,28 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (settle_buffer(frame, *kept) || adopt_fresh(frame, *kept))
     kept = decisions_.find(dispatch_.runtime(), frame);
   const Decision& decision = *kept;
+  const bool ruled = decision.run != Decision::Run::gather;
+  if (observer != nullptr) observer->reads(frame, ruled ? &decision.rule : nullptr);
   switch (decision.run) {
     case Decision::Run::local:
-      if (views_a_source(frame, decision)) return run_view_of_source(op, frame, decision, stack);
-      return run_local(op, frame, decision, stack);
+      if (views_a_source(frame, decision)) {
+        run_view_of_source(op, frame, decision, stack);
+      } else {
+        run_local(op, frame, decision, stack);
+      }
+      break;
     case Decision::Run::aside:
-      return run_aside(frame, stack);
+      run_aside(frame, stack);
+      break;
     case Decision::Run::gather:
-      return run_gather(op, frame, decision, stack);
+      run_gather(op, frame, decision, stack);
+      break;
   }
+  if (observer != nullptr) observer->ran(results_on(stack));
+}
+
+at::ArrayRef<c10::IValue> ShardedOp::results_on(const torch::jit::Stack& stack) const {
+  return at::ArrayRef<c10::IValue>(stack).slice(stack.size() - info_->returns.size());
 }
 
 void ShardedOp::run_alias(Frame& frame, torch::jit::Stack& stack) {

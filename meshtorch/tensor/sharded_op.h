@@ -78,6 +78,7 @@ class ShardedOp final : public c10::OperatorKernel {
 
   bool views_ordinary(const torch::jit::Stack& stack) const;
   void run(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  at::ArrayRef<c10::IValue> results_on(const torch::jit::Stack& stack) const;
   void run_alias(Frame& frame, torch::jit::Stack& stack);
   void check_written(const Frame& frame);
   template <class Each>
