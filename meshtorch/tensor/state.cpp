@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/tensor/state.h>
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <mutex>
+#include <set>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/base/table.h>
+#include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/sharded.h>
+#include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tree/pattern.h>
+
+namespace meshtorch {
+namespace {
+
+constexpr char kRuntimePath[] = "random.runtime";
+constexpr char kTorchPath[] = "random.torch";
+
+// Whether the buffers of this module, itself, are statistics of batches.
+bool keeps_statistics(const torch::nn::Module& module) {
+  const auto buffers = module.named_buffers(/*recurse=*/false);
+  return buffers.contains("running_mean") && buffers.contains("running_var");
+}
+
+Kind kind_of_buffer(const torch::nn::Module& owner, const std::string& name) {
+  const bool statistic =
+      name == "running_mean" || name == "running_var" || name == "num_batches_tracked";
+  return statistic && keeps_statistics(owner) ? Kind::batch_statistic : Kind::buffer;
+}
+
+std::string joined(const std::string& prefix, const std::string& name) {
+  return prefix.empty() ? name : prefix + "." + name;
+}
+
+// Parameters first, then buffers, each in the module's own order; a tied tensor under all its paths.
+std::vector<StateEntry> leaves_of(const torch::nn::Module& module) {
+  std::vector<StateEntry> leaves;
+  for (const auto& item : module.named_parameters())
+    leaves.push_back({.path = item.key(), .kind = Kind::parameter, .tensor = item.value()});
+  const auto add = [&](const std::string& prefix, const torch::nn::Module& owner) {
+    for (const auto& item : owner.named_buffers(/*recurse=*/false)) {
+      leaves.push_back({.path = joined(prefix, item.key()),
+                        .kind = kind_of_buffer(owner, item.key()),
+                        .tensor = item.value()});
+    }
+  };
+  add("", module);
+  for (const auto& child : module.named_modules("", /*include_self=*/false))
+    add(child.key(), *child.value());
+  std::erase_if(leaves, [](const StateEntry& leaf) { return !leaf.tensor.defined(); });
+  return leaves;
+}
+
+[[noreturn]] void refuse(const char* op, const std::string& path, const std::string& what,
+                         const std::string& remedy) {
+  fail({.op = op, .where = path, .what = what, .remedy = remedy});
+}
+
+std::string kind_text(const at::Tensor& tensor) {
+  return text(tensor.scalar_type(), " ", tensor.sizes());
+}
+
+void check_fits(const StateEntry& entry, const at::Tensor& leaf) {
+  if (!entry.tensor.defined())
+    refuse("update", entry.path, "is undefined", "leave the entry out of the state");
+  if (entry.tensor.sizes() != leaf.sizes() || entry.tensor.scalar_type() != leaf.scalar_type()) {
+    refuse("update", entry.path,
+           text("is ", kind_text(entry.tensor), ", the module has ", kind_text(leaf)),
+           "give the state of a module of the same options and dtype");
+  }
+}
+
+void check_random(const StateEntry& entry) {
+  const bool runtime = entry.path == kRuntimePath;
+  if (!runtime && entry.path != kTorchPath) {
+    refuse("update", entry.path, "is no random state that there is",
+           text("use ", kRuntimePath, " and ", kTorchPath));
+  }
+  if (runtime && Runtime::find() == nullptr)
+    refuse("update", entry.path, "has no runtime to go to", "make a Runtime first");
+  const State now = random_state();
+  check_fits(entry, now.at(entry.path));
+}
+
+void set_random(const StateEntry& entry) {
+  const at::Tensor value = full(entry.tensor.detach()).contiguous();
+  if (entry.path == kTorchPath) {
+    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+    const std::scoped_lock lock(generator.mutex());
+    generator.set_state(value);
+    return;
+  }
+  const auto* words = value.const_data_ptr<std::int64_t>();
+  Runtime::current().random() = {.seed = std::bit_cast<std::uint64_t>(words[0]),
+                                 .draws = std::bit_cast<std::uint64_t>(words[1])};
+}
+
+// `value` where `leaf` is: copying between meshes is no op's.
+at::Tensor beside(const at::Tensor& value, const at::Tensor& leaf) {
+  if (!is_sharded(leaf)) return full(value);
+  return is_sharded(value) ? device_put(value, sharding_of(leaf)) : value;
+}
+
+std::string layout_of(const at::Tensor& tensor) {
+  return is_sharded(tensor) ? sharding_of(tensor).to_string() : "plain";
+}
+
+template <class Map>
+State mapped(const State& state, Map map) {
+  torch::NoGradGuard no_grad;
+  std::vector<StateEntry> entries = state.entries();
+  for (StateEntry& entry : entries) entry.tensor = map(entry);
+  return State(std::move(entries));
+}
+
+}  // namespace
+
+std::string_view name(Kind kind) {
+  constexpr std::array<std::string_view, 4> names{"parameter", "buffer", "batch statistic",
+                                                  "random state"};
+  return names[static_cast<std::size_t>(kind)];
+}
+
+Kind kind_of(const torch::nn::Module& module, const std::string& path) {
+  for (const StateEntry& leaf : leaves_of(module)) {
+    if (leaf.path == path) return leaf.kind;
+  }
+  refuse("kind_of", path, "is no parameter or buffer of the module",
+         "use a path of named_parameters() or named_buffers()");
+}
+
+StateFilter::StateFilter(Kind kind)
+    : takes_([kind](const StateEntry& entry) { return entry.kind == kind; }),
+      text_(meshtorch::name(kind)) {}
+
+StateFilter::StateFilter(const std::string& pattern)
+    : takes_([regex = compile_pattern(pattern, "State", "filter")](const StateEntry& entry) {
+        return std::regex_search(entry.path, regex);
+      }),
+      text_('"' + pattern + '"') {}
+
+State::State(const torch::nn::Module& module) {
+  std::set<const void*> seen;
+  for (StateEntry& leaf : leaves_of(module)) {
+    if (seen.insert(leaf.tensor.unsafeGetTensorImpl()).second) entries_.push_back(std::move(leaf));
+  }
+  const State random = random_state();
+  entries_.insert(entries_.end(), random.begin(), random.end());
+}
+
+State::State(std::vector<StateEntry> entries) : entries_(std::move(entries)) {
+  std::set<std::string> seen;
+  for (const StateEntry& entry : entries_) {
+    if (!seen.insert(entry.path).second)
+      refuse("State", entry.path, "is there twice", "take one of the two out by filter()");
+  }
+}
+
+const StateEntry* State::find(const std::string& path) const {
+  const auto found = std::ranges::find(entries_, path, &StateEntry::path);
+  return found == entries_.end() ? nullptr : &*found;
+}
+
+const at::Tensor& State::at(const std::string& path) const {
+  const StateEntry* entry = find(path);
+  if (entry == nullptr)
+    refuse("State", path, text("is not among the ", size(), " entries"), "look at to_string()");
+  return entry->tensor;
+}
+
+State State::filter(const StateFilter& filter) const {
+  State taken;
+  std::ranges::copy_if(entries_, std::back_inserter(taken.entries_), filter);
+  return taken;
+}
+
+State State::clone() const {
+  return mapped(*this, [](const StateEntry& entry) { return entry.tensor.detach().clone(); });
+}
+
+std::string State::to_string() const {
+  Table table({{"path"}, {"kind"}, {"shape"}, {"dtype"}, {"layout"}});
+  for (const StateEntry& entry : entries_) {
+    table.add({entry.path, std::string(name(entry.kind)),
+               text("[", join(entry.tensor.sizes()), "]"),
+               c10::toString(entry.tensor.scalar_type()), layout_of(entry.tensor)});
+  }
+  return table.to_string();
+}
+
+State random_state() {
+  std::vector<StateEntry> entries;
+  if (Runtime* runtime = Runtime::find()) {
+    const Runtime::RandomState now = runtime->random();
+    entries.push_back({.path = kRuntimePath,
+                       .kind = Kind::random_state,
+                       .tensor = at::tensor({std::bit_cast<std::int64_t>(now.seed),
+                                             std::bit_cast<std::int64_t>(now.draws)},
+                                            at::kLong)});
+  }
+  entries.push_back({.path = kTorchPath,
+                     .kind = Kind::random_state,
+                     .tensor = at::globalContext().defaultGenerator(at::kCPU).get_state()});
+  return State(std::move(entries));
+}
+
+std::vector<State> split_by(const State& state, const std::vector<StateFilter>& filters,
+                            std::size_t rest_at) {
+  if (rest_at + 1 < filters.size()) {
+    refuse("split", text("filter ", rest_at), "is rest, and others follow that would get nothing",
+           "put it last");
+  }
+  std::vector<std::vector<StateEntry>> parts(filters.size());
+  for (const StateEntry& entry : state) {
+    const auto taker =
+        std::ranges::find_if(filters, [&](const StateFilter& filter) { return filter(entry); });
+    if (taker == filters.end()) {
+      refuse("split", entry.path, text("(", name(entry.kind), ") is taken by no filter"),
+             "add mt::rest as the last");
+    }
+    parts[static_cast<std::size_t>(taker - filters.begin())].push_back(entry);
+  }
+  std::vector<State> states;
+  for (auto& part : parts) states.emplace_back(std::move(part));
+  return states;
+}
+
+State merge(const std::vector<State>& states) {
+  std::vector<StateEntry> entries;
+  for (const State& state : states) entries.insert(entries.end(), state.begin(), state.end());
+  return State(std::move(entries));
+}
+
+void update(torch::nn::Module& module, const State& state) {
+  torch::NoGradGuard no_grad;
+  std::map<std::string, at::Tensor> leaves;
+  for (StateEntry& leaf : leaves_of(module)) leaves.emplace(leaf.path, leaf.tensor);
+  for (const StateEntry& entry : state) {
+    if (entry.kind == Kind::random_state) {
+      check_random(entry);
+      continue;
+    }
+    const auto leaf = leaves.find(entry.path);
+    if (leaf == leaves.end()) {
+      refuse("update", entry.path, "is no parameter or buffer of the module",
+             "take it out by filter(), or give the module that it is of");
+    }
+    check_fits(entry, leaf->second);
+  }
+  for (const StateEntry& entry : state) {
+    if (entry.kind == Kind::random_state) {
+      set_random(entry);
+      continue;
+    }
+    const at::Tensor leaf = leaves.at(entry.path).detach();
+    leaf.copy_(beside(entry.tensor.detach(), leaf));
+  }
+}
+
+torch::OrderedDict<std::string, PartitionSpec> partition_specs(const torch::nn::Module& module) {
+  torch::OrderedDict<std::string, PartitionSpec> specs("path");
+  for (const StateEntry& leaf : leaves_of(module))
+    specs.insert(leaf.path, is_sharded(leaf.tensor) ? sharding_of(leaf.tensor).spec : P());
+  return specs;
+}
+
+State replicate(const State& state, const Mesh& mesh) {
+  return mapped(state, [&](const StateEntry& entry) {
+    const bool random = entry.kind == Kind::random_state;
+    return random ? entry.tensor : replicate(entry.tensor.detach(), mesh);
+  });
+}
+
+State dereplicate(const State& state) {
+  return mapped(state, [](const StateEntry& entry) { return full(entry.tensor.detach()); });
+}
+
+}  // namespace meshtorch
