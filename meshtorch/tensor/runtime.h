@@ -129,6 +129,7 @@ class Runtime {
   Mode mode() const;  // of this thread: the innermost mode_scope, else the option
 
  private:
+  friend class dry_run_scope;  // dry_run.h: other devices, another ledger, for a while
   void add_rule(const std::string& op, const std::string& text, RuleFunction rule);
 
   RuntimeOptions options_;
