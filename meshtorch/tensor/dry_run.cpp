@@ -28,9 +28,7 @@ Mesh behind(std::int64_t devices, const Mesh& mesh) {
   return Mesh(mesh.axes(), std::move(mine));
 }
 
-std::int64_t largest_device(const Mesh& mesh) {
-  return *std::ranges::max_element(mesh.devices());
-}
+std::int64_t largest_device(const Mesh& mesh) { return *std::ranges::max_element(mesh.devices()); }
 
 }  // namespace
 
@@ -40,8 +38,8 @@ dry_run_scope::dry_run_scope(const Mesh& mesh)
       random_(runtime_.random_),
       generator_(generator_state()),
       mesh_(behind(runtime_.communicator().devices(), mesh)) {
-  communicator_ = std::exchange(runtime_.communicator_,
-                                make_local_communicator(largest_device(mesh_) + 1));
+  communicator_ =
+      std::exchange(runtime_.communicator_, make_local_communicator(largest_device(mesh_) + 1));
   ledger_ = std::exchange(runtime_.ledger_, Ledger());
   fallbacks_ = std::exchange(runtime_.fallbacks_, {});
   runtime_.options_.meta = true;

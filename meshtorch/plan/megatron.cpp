@@ -1,0 +1,343 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/plan/megatron.h>
+
+#include <algorithm>
+#include <numeric>
+#include <set>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/base/table.h>
+
+namespace meshtorch {
+namespace {
+
+using Leaves = std::vector<std::pair<std::string, at::Tensor>>;
+
+// A dim of a leaf.
+struct Place {
+  std::size_t leaf, dim;
+  auto operator<=>(const Place&) const = default;
+};
+
+struct Candidate {
+  int feature;
+  std::vector<Place> places;
+};
+
+// Candidates of one kind, and what the report says of them.
+struct Group {
+  std::vector<Candidate> members;
+  MegatronGroup report;
+};
+
+// "layers.3.mlp.up.weight" -> "layers.*.mlp.up.weight".
+std::string layers_as_one(const std::string& path) {
+  std::string out;
+  std::size_t begin = 0;
+  while (begin <= path.size()) {
+    const std::size_t end = std::min(path.find('.', begin), path.size());
+    const std::string part = path.substr(begin, end - begin);
+    const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char c) {
+      return c >= '0' && c <= '9';
+    });
+    out += (begin == 0 ? "" : ".") + (number ? "*" : part);
+    begin = end + 1;
+  }
+  return out;
+}
+
+bool is_matrix(const at::Tensor& tensor) {
+  return tensor.dim() >= 2 && tensor.is_floating_point() && tensor.requires_grad();
+}
+
+class Search {
+ public:
+  Search(std::string axis, const Mesh& mesh, const Leaves& leaves, const Forward& forward)
+      : axis_(std::move(axis)),
+        size_(mesh.axis_size(axis_)),
+        mesh_({{axis_, size_}}),
+        leaves_(leaves),
+        forward_(forward) {
+    for (const auto& [path, tensor] : leaves_) tensors_.push_back(tensor);
+    find_ties();
+  }
+
+  MegatronReport run() {
+    record_ = record_features(tensors_, forward_);
+    std::vector<Group> groups = groups_of(candidates());
+    for (Group& group : groups) judge(group);
+    choose(groups);
+    return report(groups);
+  }
+
+ private:
+  void find_ties() {
+    std::map<const void*, std::size_t> first;
+    for (std::size_t i = 0; i < leaves_.size(); ++i)
+      first_.push_back(first.emplace(tensors_[i].unsafeGetTensorImpl(), i).first->second);
+  }
+  bool tied(std::size_t leaf) const { return first_[leaf] != leaf; }
+
+  // Features with a dim of a matrix that is trained, in order of the leaves.
+  std::vector<Candidate> candidates() const {
+    std::vector<Candidate> all;
+    std::map<int, std::size_t> place;
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      for (std::size_t d = 0; d < static_cast<std::size_t>(tensors_[i].dim()); ++d) {
+        const int feature = record_.graph.feature(record_.tensors[i], d);
+        const auto [found, fresh] = place.emplace(feature, all.size());
+        if (fresh) all.push_back({.feature = feature, .places = {}});
+        all[found->second].places.push_back({i, d});
+      }
+    }
+    std::erase_if(all, [&](const Candidate& candidate) { return elements(candidate) == 0; });
+    return all;
+  }
+
+  std::int64_t elements(const Candidate& candidate) const {
+    std::int64_t sum = 0;
+    for (const Place& place : candidate.places) {
+      if (is_matrix(tensors_[place.leaf]) && !tied(place.leaf)) sum += tensors_[place.leaf].numel();
+    }
+    return sum;
+  }
+
+  std::vector<std::string> signature(const Candidate& candidate) const {
+    std::set<std::string> parts;
+    for (const Place& place : candidate.places)
+      parts.insert(text(layers_as_one(leaves_[place.leaf].first), " dim ", place.dim));
+    return {parts.begin(), parts.end()};
+  }
+
+  static bool conflicts(const std::vector<Place>& a, const std::vector<Place>& b) {
+    return std::ranges::any_of(a, [&](const Place& one) {
+      return std::ranges::any_of(
+          b, [&](const Place& other) { return one.leaf == other.leaf && one.dim != other.dim; });
+    });
+  }
+
+  // Layers of one kind are one group, but where neighbours share a matrix (Linear after Linear) each is
+  // for itself.
+  std::vector<Group> groups_of(const std::vector<Candidate>& all) const {
+    std::map<std::vector<std::string>, std::vector<Candidate>> by_signature;
+    for (const Candidate& candidate : all) by_signature[signature(candidate)].push_back(candidate);
+    std::vector<Group> groups;
+    for (const auto& [names, members] : by_signature) {
+      bool apart = false;
+      for (std::size_t i = 1; i < members.size(); ++i)
+        apart = apart || conflicts(members[i - 1].places, members[i].places);
+      for (std::size_t i = 0; i < (apart ? members.size() : 1); ++i)
+        groups.push_back(make_group(apart ? std::vector{members[i]} : members, apart, names));
+    }
+    std::ranges::stable_sort(groups, [](const Group& a, const Group& b) {
+      return a.report.elements > b.report.elements;
+    });
+    return groups;
+  }
+
+  Group make_group(std::vector<Candidate> members, bool apart,
+                   const std::vector<std::string>& names) const {
+    Group group{.members = std::move(members), .report = {}};
+    MegatronGroup& report = group.report;
+    const FeatureGraph::Feature& feature = record_.graph.at(group.members[0].feature);
+    report.kind = !feature.lookup_by.empty() ? MegatronGroup::Kind::vocabulary
+                  : feature.pieces > 0       ? MegatronGroup::Kind::heads
+                                             : MegatronGroup::Kind::hidden;
+    report.members = names;
+    if (apart) {
+      report.members.clear();
+      for (const Place& place : group.members[0].places)
+        report.members.push_back(text(leaves_[place.leaf].first, " dim ", place.dim));
+    }
+    report.features = static_cast<std::int64_t>(group.members.size());
+    report.pieces = feature.pieces;
+    for (const Candidate& member : group.members) {
+      report.elements += elements(member);
+      for (const Place& place : member.places)
+        report.size =
+            std::max(report.size, tensors_[place.leaf].size(static_cast<std::int64_t>(place.dim)));
+    }
+    return group;
+  }
+
+  // Fills in `why` where the group cannot be cut, `cost` where it can.
+  void judge(Group& group) {
+    MegatronGroup& report = group.report;
+    const FeatureGraph::Feature& feature = record_.graph.at(group.members[0].feature);
+    if (!feature.whole_by.empty()) {
+      report.why = feature.whole_by + " needs it whole";
+    } else if (report.pieces % size_ != 0) {
+      report.why = text(report.pieces, report.pieces == 1 ? " piece" : " heads or groups",
+                        " cannot be cut into ", size_, " equal parts");
+    } else if (smallest(group) < size_) {
+      report.why = text("a dim of ", smallest(group), " is smaller than ", axis_, "=", size_);
+    } else if (conflicts(group.members[0].places, group.members[0].places)) {
+      report.why = "a matrix has it on both dims";
+    } else {
+      report.cost = measure({group.members[0].places});
+      if (!report.cost.moved.empty()) report.why = "would move: " + report.cost.moved.front();
+    }
+  }
+
+  std::int64_t smallest(const Group& group) const {
+    std::int64_t least = group.report.size;
+    for (const Candidate& member : group.members) {
+      for (const Place& place : member.places)
+        least = std::min(least, tensors_[place.leaf].size(static_cast<std::int64_t>(place.dim)));
+    }
+    return least;
+  }
+
+  StepCost measure(const std::vector<std::vector<Place>>& cut) const {
+    return measure_step(tensors_, specs(cut), mesh_, forward_);
+  }
+
+  std::vector<PartitionSpec> specs(const std::vector<std::vector<Place>>& cut) const {
+    std::vector<PartitionSpec> all(leaves_.size());
+    for (const auto& places : cut) {
+      for (const Place& place : places) {
+        std::vector<DimSpec> dims(place.dim + 1);
+        dims[place.dim] = {axis_};
+        all[place.leaf] = PartitionSpec::from(dims);
+      }
+    }
+    return all;
+  }
+
+  // Fewest collectives for an element first; what would cut a matrix a second time stays whole.
+  void choose(std::vector<Group>& groups) {
+    std::vector<Group*> order;
+    for (Group& group : groups) {
+      if (group.report.why.empty()) order.push_back(&group);
+    }
+    const auto price = [](const Group* group) {
+      const StepCost& cost = group->report.cost;
+      return static_cast<double>(cost.forward + cost.backward) *
+             static_cast<double>(group->report.features) /
+             static_cast<double>(group->report.elements);
+    };
+    std::ranges::stable_sort(order,
+                             [&](const Group* a, const Group* b) { return price(a) < price(b); });
+    for (Group* group : order) take(*group);
+  }
+
+  void take(Group& group) {
+    for (const auto& [places, owner] : cut_) {
+      for (const Candidate& member : group.members) {
+        if (!conflicts(member.places, places)) continue;
+        group.report.why = "shares a matrix with " + owner + ", which costs less for what it cuts";
+        return;
+      }
+    }
+    std::vector<std::vector<Place>> all;
+    for (const auto& [places, owner] : cut_) all.push_back(places);
+    for (const Candidate& member : group.members) all.push_back(member.places);
+    const StepCost cost = measure(all);
+    if (!cost.moved.empty()) {
+      group.report.why = "with what is cut already it would move: " + cost.moved.front();
+      return;
+    }
+    group.report.cut = true;
+    group.report.why = "cut";
+    cost_ = cost;
+    for (const Candidate& member : group.members)
+      cut_.emplace_back(member.places, group.report.members.front());
+  }
+
+  static std::string_view name(MegatronGroup::Kind kind) {
+    switch (kind) {
+      case MegatronGroup::Kind::heads:
+        return "heads";
+      case MegatronGroup::Kind::vocabulary:
+        return "vocabulary";
+      case MegatronGroup::Kind::hidden:
+        return "hidden";
+    }
+    return "";
+  }
+
+  std::string note(const Group& group, const Place& place) const {
+    const std::string kind(name(group.report.kind));
+    if (tensors_[place.leaf].dim() < 2) return kind;
+    return (place.dim == 0 ? "column, " : "row, ") + kind;
+  }
+
+  MegatronReport report(const std::vector<Group>& groups) const {
+    MegatronReport out{.axis = axis_, .size = size_, .groups = {}, .entries = {}, .cost = cost_};
+    for (const auto& [path, tensor] : leaves_) out.entries[path] = {};
+    std::set<std::size_t> cut;
+    for (const Group& group : groups) {
+      out.groups.push_back(group.report);
+      if (!group.report.cut) continue;
+      for (const Candidate& member : group.members) {
+        const auto specs_of_member = specs({member.places});
+        for (const Place& place : member.places) {
+          cut.insert(place.leaf);
+          out.entries[leaves_[place.leaf].first] = {specs_of_member[place.leaf],
+                                                    note(group, place)};
+        }
+      }
+    }
+    for (std::size_t i = 0; i < leaves_.size(); ++i) {
+      if (!is_matrix(tensors_[i]) || tied(i)) continue;
+      out.elements += tensors_[i].numel();
+      if (cut.contains(i)) out.cut_elements += tensors_[i].numel();
+    }
+    return out;
+  }
+
+  const std::string axis_;
+  const std::int64_t size_;
+  const Mesh mesh_;
+  const Leaves& leaves_;
+  const Forward& forward_;
+  std::vector<at::Tensor> tensors_;
+  std::vector<std::size_t> first_;  // of the leaf's ties
+  FeatureRecord record_;
+  std::vector<std::pair<std::vector<Place>, std::string>> cut_;  // and a member's name
+  StepCost cost_;
+};
+
+}  // namespace
+
+MegatronReport MegatronRule::record(const torch::nn::Module& module, const Mesh& mesh,
+                                    const Forward& forward) const {
+  Leaves leaves;
+  for (const auto& item : module.named_parameters()) leaves.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_buffers()) leaves.emplace_back(item.key(), item.value());
+  return record(leaves, mesh, forward);
+}
+
+MegatronReport MegatronRule::record(const Leaves& leaves, const Mesh& mesh,
+                                    const Forward& forward) const {
+  mesh.axis_size(axis_);  // throws
+  return Search(axis_, mesh, leaves, forward).run();
+}
+
+std::string MegatronReport::to_string() const {
+  Table table({{"feature"},
+               {"of each", Align::right},
+               {"count", Align::right},
+               {"elements", Align::right},
+               {"forward", Align::right},
+               {"backward", Align::right},
+               {"choice"}});
+  for (const MegatronGroup& group : groups) {
+    const bool tried = group.cut || group.why.starts_with("shares") ||
+                       group.why.starts_with("with what") || group.why.starts_with("would");
+    table.add({join(group.members, " + "),
+               group.pieces > 0 ? text(group.pieces, " x ", group.size / group.pieces)
+                                : std::to_string(group.size),
+               std::to_string(group.features), with_commas(group.elements),
+               tried ? std::to_string(group.cost.forward) : "",
+               tried ? std::to_string(group.cost.backward) : "",
+               group.cut ? "cut" : "whole: " + group.why});
+  }
+  return table.to_string() + text(with_commas(cut_elements), " of ", with_commas(elements),
+                                  " elements of matrices are cut over ", axis, "=", size,
+                                  "; a step takes ", cost.forward, " collectives forward and ",
+                                  cost.backward, " backward, ", with_commas(cost.bytes),
+                                  " bytes per device\n");
+}
+
+}  // namespace meshtorch
