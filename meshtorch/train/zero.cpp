@@ -13,6 +13,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/layout/divisible_dim.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
@@ -126,13 +127,7 @@ PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::in
   const Mesh& mesh = sharding.mesh;
   Layout layout = resolve(mesh, sharding.spec, static_cast<std::int64_t>(shape.size()), "Zero");
   const int index = mesh.axis(axis);
-  int best = -1;
-  for (std::size_t dim = 0; dim < shape.size(); ++dim) {
-    const std::int64_t pieces = mesh.shards(layout.dims[dim]) * mesh.axis_size(index);
-    const bool divides = shape[dim] > 0 && shape[dim] % pieces == 0;
-    if (divides && (best < 0 || shape[dim] > shape[static_cast<std::size_t>(best)]))
-      best = static_cast<int>(dim);
-  }
+  const int best = divisible_dim(mesh, shape, layout, index);
   if (best >= 0) layout.dims[static_cast<std::size_t>(best)].push_back(index);
   return spec_of(mesh, layout);
 }

@@ -5,51 +5,28 @@
 // did and which others would have.
 #pragma once
 
-#include <cstdint>
+#include <initializer_list>
 #include <regex>
 #include <string>
 #include <vector>
 
-#include <meshtorch/layout/layout.h>
+#include <meshtorch/tree/match_report.h>
 
 namespace meshtorch {
 
 struct PathRule {
   std::string pattern;
   PartitionSpec spec;
-};
-
-// What a rule set is applied to: one tensor of the tree.
-struct Leaf {
-  std::string path;
-  Shape shape;
-  std::int64_t item_size = 4;
-  // Leaves with the same non-negative tie are one tensor under several paths.
-  int tie = -1;
-};
-
-// One line of the report.
-struct Match {
-  Leaf leaf;
-  int rule = -1;  // which rule fired; -1: none
-  PartitionSpec spec;
-  std::int64_t bytes_per_device = 0;  // of the largest shard
-  std::string note;                   // "uneven: dim 0 of 50257 over tp=2", "tied to tokens.weight"
-};
-
-struct MatchReport {
-  std::vector<PathRule> rules;
-  std::vector<Match> matches;     // in the order of the leaves
-  std::vector<int> unused_rules;  // fired for no leaf and never would have
-  std::vector<int>
-      shadowed_rules;             // would have fired for some leaf, but an earlier rule always did
-  std::string to_string() const;  // a table: path, shape, rule, spec, bytes per device, note
+  Heads heads = {};
+  friend bool operator==(const PathRule&, const PathRule&) = default;
 };
 
 enum class Unmatched { error, replicate };
 
 class PathRules {
  public:
+  static constexpr const char* kKind = "PathRules";
+
   // Throws Error on a regex that does not compile (the message holds the pattern and why).
   PathRules(std::initializer_list<PathRule> rules);
   explicit PathRules(std::vector<PathRule> rules);
@@ -57,9 +34,19 @@ class PathRules {
   // What leaves that no rule fires for get: an error that names them all (default), or P().
   PathRules otherwise(Unmatched unmatched) const;
 
-  // Throws Error with the leaf's path: no rule fires, spec longer than the leaf's rank, unknown axis,
-  // tied leaves whose rules disagree.
+  // Rules(*this).match(...): see there (rules.h).
   MatchReport match(const Mesh& mesh, const std::vector<Leaf>& leaves) const;
+
+  const std::vector<PathRule>& rules() const { return rules_; }
+  Unmatched unmatched() const { return unmatched_; }
+  friend bool operator==(const PathRules& a, const PathRules& b) {
+    return a.rules_ == b.rules_ && a.unmatched_ == b.unmatched_;
+  }
+
+  // For Rules: how messages name each rule, which fire for a leaf (first to last), what one says.
+  std::vector<std::string> rule_names() const;
+  std::vector<int> fires(const Leaf& leaf) const;
+  Decision decide(const Leaf& leaf, int rule) const;
 
  private:
   std::vector<PathRule> rules_;

@@ -36,4 +36,16 @@ std::regex compile_pattern(const std::string& pattern, const std::string& op,
   }
 }
 
+bool search_pattern(const std::regex& compiled, const std::string& path, const std::string& op,
+                    const std::string& pattern) {
+  try {
+    return std::regex_search(path, compiled);
+  } catch (const std::regex_error&) {
+    fail({.op = op,
+          .where = path,
+          .what = text("searching \"", pattern, "\" in it takes too long"),
+          .remedy = "write a pattern without repetitions of repetitions"});
+  }
+}
+
 }  // namespace meshtorch

@@ -13,4 +13,9 @@ namespace meshtorch {
 std::regex compile_pattern(const std::string& pattern, const std::string& op,
                            const std::string& where);
 
+// Whether the compiled `pattern` is found in `path`. Throws Error with `op` and the path where the search
+// itself gives up (a pattern that backtracks without end).
+bool search_pattern(const std::regex& compiled, const std::string& path, const std::string& op,
+                    const std::string& pattern);
+
 }  // namespace meshtorch
