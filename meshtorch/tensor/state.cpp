@@ -221,7 +221,10 @@ std::vector<State> split_by(const State& state, const std::vector<StateFilter>& 
     const auto taker =
         std::ranges::find_if(filters, [&](const StateFilter& filter) { return filter(entry); });
     if (taker == filters.end()) {
-      refuse("split", entry.path, text("(", name(entry.kind), ") is taken by no filter"),
+      std::vector<std::string> names;
+      for (const StateFilter& filter : filters) names.push_back(filter.to_string());
+      refuse("split", entry.path,
+             text("(", name(entry.kind), ") is taken by none of: ", join(names)),
              "add mt::rest as the last");
     }
     parts[static_cast<std::size_t>(taker - filters.begin())].push_back(entry);

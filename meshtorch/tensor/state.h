@@ -24,6 +24,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/nn/module.h>
+#include <torch/nn/pimpl.h>
 #include <torch/ordered_dict.h>
 
 #include <meshtorch/mesh/mesh.h>
@@ -83,6 +84,9 @@ class State {
   // The module's parameters and buffers in its own order, then the random state of the program. A tensor
   // under several paths is one entry, under the first.
   explicit State(const torch::nn::Module& module);
+  template <class Contained>
+  explicit State(const torch::nn::ModuleHolder<Contained>& module)
+      : State(static_cast<const torch::nn::Module&>(*module)) {}
   // Throws Error where a path occurs twice.
   explicit State(std::vector<StateEntry> entries);
 
@@ -110,16 +114,15 @@ class State {
 // The random state alone: "random.runtime" where a runtime lives, and "random.torch".
 State random_state();
 
-// One state per filter: an entry goes to the first that takes it. Throws Error with the path of an entry
-// that none takes, and where `rest` is not the last.
+// What split() calls. One state per filter: an entry goes to the first that takes it. Throws Error with
+// the path of an entry that none takes, and where `rest`, the filter of number `rest_at`, is not the last.
 std::vector<State> split_by(const State& state, const std::vector<StateFilter>& filters,
                             std::size_t rest_at);
 
-// split_by: the filters, mt::rest perhaps the last. Of a module: of State(module).
+// The states that the filters take, an entry going to the first that fits; mt::rest, perhaps the last of
+// them, takes what the others left. `source` is a State or a module. Throws Error: split_by.
 template <class Source, class... Filters>
-requires(sizeof...(Filters) >
-         0) std::array<State, sizeof...(Filters)> split(const Source& source,
-                                                        const Filters&... filters) {
+std::array<State, sizeof...(Filters)> split(const Source& source, const Filters&... filters) {
   std::size_t rest_at = sizeof...(Filters), i = 0;
   ((rest_at = std::same_as<Filters, Rest> && i < rest_at ? i : rest_at, ++i), ...);
   std::vector<State> states = split_by(State(source), {StateFilter(filters)...}, rest_at);
