@@ -104,6 +104,15 @@ TEST(PathRules, BadRegex) {
             head + "\"a\\\": not a regular expression, bad escape after a backslash" + remedy);
 }
 
+// Backtracking would take years for the first.
+TEST(PathRules, RepetitionsOfRepetitionsAndBackReferences) {
+  const PathRules rules{{"(.*)*(.*)*(.*)*w$", P()}, {"(l+)ayer\\1", P("tp")}, {"", P("dp")}};
+  const std::string path = "layers.layers.layers.layers.layers.layers.layers.bias";
+  const auto report = rules.match(mesh(), {{path, {8}}, {"layerl", {8}}});
+  EXPECT_EQ(report.matches[0].rule, 2);
+  EXPECT_EQ(report.matches[1].rule, 1);
+}
+
 TEST(PathRules, SpecLongerThanTheLeaf) {
   EXPECT_EQ(
       match_error({{"bias", P(whole, "tp")}}, {{"layers.0.bias", {8}}}),

@@ -22,12 +22,26 @@ const char* reason(std::regex_constants::error_type code) {
   return "too complex, or ill-formed";
 }
 
+// libstdc++ backtracks, which takes seconds for ".**w" and a path of twenty characters. Its other engine
+// takes time that grows with path times pattern, but knows no back references.
+std::regex compile(const std::string& pattern) {
+  constexpr auto kFlags = std::regex::ECMAScript | std::regex::optimize;
+#ifdef __GLIBCXX__
+  try {
+    return std::regex(pattern, kFlags | std::regex_constants::__polynomial);
+  } catch (const std::regex_error& error) {
+    if (error.code() != std::regex_constants::error_complexity) throw;
+  }
+#endif
+  return std::regex(pattern, kFlags);
+}
+
 }  // namespace
 
 std::regex compile_pattern(const std::string& pattern, const std::string& op,
                            const std::string& where) {
   try {
-    return std::regex(pattern, std::regex::ECMAScript | std::regex::optimize);
+    return compile(pattern);
   } catch (const std::regex_error& error) {
     fail({.op = op,
           .where = where,
