@@ -7,6 +7,7 @@
 #include <map>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tensor/sequential_child.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/tensor/shared_reshard.h>
 
@@ -66,6 +67,7 @@ std::vector<Wanted> wanted_by(const ConstraintReport& report, const Parameters& 
   std::map<const void*, std::size_t> place;
   std::vector<Wanted> all;
   for (const ActivationMatch& match : report.matches) {
+    if (match.op == "module") continue;
     const at::Tensor& tensor = parameters.tensors.at(match.path);
     const auto [found, fresh] = place.emplace(tensor.unsafeGetTensorImpl(), all.size());
     if (fresh) all.push_back({.parameter = tensor, .path = match.path, .uses = {}});
@@ -88,21 +90,55 @@ Layout without_single(const Mesh& mesh, const Layout& layout) {
   return moving;
 }
 
-struct Asked {
-  const ShardedView& parameter;
-  const char* op;
-  const char* which;
-};
-
-at::Tensor moved(const at::Tensor& x, const PartitionSpec& spec, const Asked& asked) {
+at::Tensor moved(const at::Tensor& x, const PartitionSpec& spec, const Mesh& home,
+                 const std::string& where) {
   const ShardedView* view = sharded_view(x);
-  const Mesh& mesh = view != nullptr ? view->mesh() : asked.parameter.mesh();
-  const Layout layout = resolve(
-      mesh, spec, x.dim(), "constrain",
-      text(asked.parameter.allocation()->constraint->path, ", ", asked.which, " of ", asked.op));
+  const Mesh& mesh = view != nullptr ? view->mesh() : home;
+  const Layout layout = resolve(mesh, spec, x.dim(), "constrain", where);
   if (view == nullptr) return device_put(x, {mesh, spec});
   if (without_single(mesh, layout) == without_single(mesh, view->layout())) return x;
   return shared_reshard(x, spec);
+}
+
+at::Tensor moved(const at::Tensor& x, const PartitionSpec& spec, const ShardedView& parameter,
+                 const char* which, const char* op) {
+  return moved(x, spec, parameter.mesh(),
+               text(parameter.allocation()->constraint->path, ", ", which, " of ", op));
+}
+
+Around around(const ActivationMatch& match, const Mesh& mesh) {
+  if (!match.input && !match.output) return nullptr;
+  return [match, mesh](const TensorForward& forward, const at::Tensor& x) {
+    const at::Tensor y =
+        forward(match.input ? moved(x, *match.input, mesh, match.path + ", input") : x);
+    return match.output ? moved(y, *match.output, mesh, match.path + ", output") : y;
+  };
+}
+
+// The places that rules fire for, each child once.
+std::vector<std::pair<SequentialPlace, ActivationMatch>> wrapped_by(
+    const ConstraintReport& report, const std::vector<SequentialPlace>& places) {
+  std::map<const void*, ActivationMatch> given;
+  std::vector<std::pair<SequentialPlace, ActivationMatch>> all;
+  for (const ActivationMatch& match : report.matches) {
+    if (match.op != "module") continue;
+    const auto place = std::ranges::find(places, match.path, &SequentialPlace::path);
+    const auto [found, fresh] = given.emplace(place->child, match);
+    if (fresh) all.emplace_back(*place, match);
+    if (found->second.input == match.input && found->second.output == match.output) continue;
+    fail({.op = "constrain",
+          .where = match.path,
+          .what = text("is the same module as ", found->second.path,
+                       ", for which another rule fires"),
+          .remedy = "make one rule of both"});
+  }
+  return all;
+}
+
+std::vector<std::string> paths_of(const std::vector<SequentialPlace>& places) {
+  std::vector<std::string> paths;
+  for (const SequentialPlace& place : places) paths.push_back(place.path);
+  return paths;
 }
 
 }  // namespace
@@ -122,11 +158,16 @@ const Constraint::Use* Constraint::find(std::string_view op) const {
 
 ConstraintReport constrain(torch::nn::Module& module, const std::vector<ActivationRule>& rules) {
   const Parameters parameters = parameters_of(module);
-  const ConstraintReport report = match_activations(rules, parameters.mesh, parameters.paths);
+  const auto places = sequential_children(module);
+  const ConstraintReport report =
+      match_activations(rules, parameters.mesh, parameters.paths, paths_of(places));
+  const auto wrapped = wrapped_by(report, places);
   for (Wanted& wanted : wanted_by(report, parameters)) {
     sharded_view(wanted.parameter)->allocation()->constraint =
         std::make_shared<const Constraint>(std::move(wanted.path), std::move(wanted.uses));
   }
+  for (const auto& [place, match] : wrapped)
+    set_around(place, AroundKind::constrain, around(match, parameters.mesh));
   return report;
 }
 
@@ -135,20 +176,22 @@ void unconstrain(torch::nn::Module& module) {
     const ShardedView* view = sharded_view(parameter);
     if (view != nullptr) view->allocation()->constraint.reset();
   }
+  for (const SequentialPlace& place : sequential_children(module))
+    set_around(place, AroundKind::constrain, nullptr);
 }
 
 at::Tensor constrained_input(const char* op, const at::Tensor& parameter, const at::Tensor& x) {
   if (!is_constrained(parameter)) return x;
   const ShardedView& view = *sharded_view(parameter);
   const Constraint::Use* use = view.allocation()->constraint->find(op);
-  return use && use->input ? moved(x, *use->input, {view, op, "input"}) : x;
+  return use && use->input ? moved(x, *use->input, view, "input", op) : x;
 }
 
 at::Tensor constrained_output(const char* op, const at::Tensor& parameter, const at::Tensor& y) {
   if (!is_constrained(parameter)) return y;
   const ShardedView& view = *sharded_view(parameter);
   const Constraint::Use* use = view.allocation()->constraint->find(op);
-  return use && use->output ? moved(y, *use->output, {view, op, "output"}) : y;
+  return use && use->output ? moved(y, *use->output, view, "output", op) : y;
 }
 
 }  // namespace meshtorch

@@ -10,7 +10,10 @@
 //   std::cout << report.to_string();
 //
 // From then on the op reshards its input before, its output after, by the differentiable reshard
-// (sharding.h), so that the gradients come back as the activations lie. These ops do: linear layers (matmul,
+// (sharding.h), so that the gradients come back as the activations lie. A child of a torch::nn::Sequential can
+// be named itself, "^blocks\\.3$" (sequential_child.h). For other modules write x = reshard(x, spec) in forward.
+//
+// These ops do: linear layers (matmul,
 // linear and addmm, the weight as it is or transposed; the output is taken before the bias is added),
 // embedding, layer_norm, rms_norm, group_norm, conv1d, conv2d and conv3d. Others ignore a constraint.
 //
@@ -29,10 +32,10 @@
 
 namespace meshtorch {
 
-// Attaches what the rules say, in place of what earlier calls gave the same parameters. A parameter under
-// several paths gets what fires for any of them. Throws Error, and changes nothing: what
+// Attaches what the rules say, in place of what earlier calls gave the same parameters and modules. A
+// parameter under several paths gets what fires for any of them. Throws Error, and changes nothing: what
 // match_activations throws, a parameter that is plain or on another mesh than the others, paths of one
-// parameter that want different things of the same op.
+// parameter or module that want different things.
 ConstraintReport constrain(torch::nn::Module& module, const std::vector<ActivationRule>& rules);
 
 // As if constrain had not been called.

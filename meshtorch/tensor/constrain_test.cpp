@@ -84,7 +84,8 @@ TEST_F(Constrain, Errors) {
       message([&] {
         constrain(*model, {{"weight", P("dp")}, {"norm", P("dp")}});
       }),
-      "[constrain] rule 1 \"norm\": fires for no parameter; correct it: paths are as 0.weight");
+      "[constrain] rule 1 \"norm\": fires for no parameter and for no child of a Sequential; correct it: "
+      "paths are as 0.weight");
   EXPECT_EQ(
       message([&] {
         constrain(*model, {{"weight", P("dp")}, {"bias", P("pp")}});

@@ -12,8 +12,9 @@
 namespace meshtorch {
 namespace {
 
-constexpr std::array<const char*, 6> kOps{"linear",   "embedding",  "layer_norm",
-                                          "rms_norm", "group_norm", "convolution"};
+constexpr std::array<const char*, 7> kOps{"linear",     "embedding",   "layer_norm", "rms_norm",
+                                          "group_norm", "convolution", "module"};
+const std::string kModule = "module";
 
 std::string rule_text(const std::vector<ActivationRule>& rules, std::size_t rule) {
   return text("rule ", rule, " \"", rules[rule].pattern, "\"");
@@ -46,9 +47,16 @@ std::vector<std::regex> compile(const std::vector<ActivationRule>& rules, const 
   return patterns;
 }
 
-// Whether a rule before `rule` is asked first wherever that one is.
-bool covers(const ActivationRule& before, const ActivationRule& rule) {
-  return before.op.empty() || before.op == rule.op;
+void refuse_idle(const std::vector<ActivationRule>& rules, std::size_t r,
+                 const std::vector<std::string>& paths, const std::vector<std::string>& modules) {
+  const bool of_modules = rules[r].op == kModule;
+  const std::vector<std::string>& meant = of_modules || paths.empty() ? modules : paths;
+  fail({.op = "constrain",
+        .where = rule_text(rules, r),
+        .what = of_modules        ? "fires for no child of a Sequential"
+                : modules.empty() ? "fires for no parameter"
+                                  : "fires for no parameter and for no child of a Sequential",
+        .remedy = meant.empty() ? "there are none" : "correct it: paths are as " + meant[0]});
 }
 
 std::string spec_text(const std::optional<PartitionSpec>& spec) {
@@ -58,20 +66,21 @@ std::string spec_text(const std::optional<PartitionSpec>& spec) {
 }  // namespace
 
 ConstraintReport match_activations(const std::vector<ActivationRule>& rules, const Mesh& mesh,
-                                   const std::vector<std::string>& paths) {
+                                   const std::vector<std::string>& paths,
+                                   const std::vector<std::string>& modules) {
   const std::vector<std::regex> patterns = compile(rules, mesh);
   ConstraintReport report{.rules = rules};
   std::vector<bool> fires(rules.size()), wins(rules.size());
-  for (const std::string& path : paths) {
-    const std::size_t first = report.matches.size();
+  // One path, by the rules that may be asked for it: the first for every op wins.
+  const auto match = [&](const std::string& path, bool module, const std::vector<bool>& asked) {
+    const auto first = static_cast<std::ptrdiff_t>(report.matches.size());
     for (std::size_t r = 0; r < rules.size(); ++r) {
-      if (!std::regex_search(path, patterns[r])) continue;
+      if (!asked[r] || !search_pattern(patterns[r], path, "constrain", rules[r].pattern)) continue;
       fires[r] = true;
-      const auto winner =
-          std::find_if(report.matches.begin() + static_cast<std::ptrdiff_t>(first),
-                       report.matches.end(), [&](const ActivationMatch& match) {
-                         return covers(rules[static_cast<std::size_t>(match.rule)], rules[r]);
-                       });
+      const std::string& op = module ? kModule : rules[r].op;
+      const auto winner = std::find_if(
+          report.matches.begin() + first, report.matches.end(),
+          [&](const ActivationMatch& before) { return before.op.empty() || before.op == op; });
       if (winner != report.matches.end()) {
         winner->note += (winner->note.empty() ? "also fits rule " : ", ") + std::to_string(r);
         continue;
@@ -81,17 +90,18 @@ ConstraintReport match_activations(const std::vector<ActivationRule>& rules, con
                                 .rule = static_cast<int>(r),
                                 .input = rules[r].input,
                                 .output = rules[r].output,
-                                .op = rules[r].op,
+                                .op = op,
                                 .note = {}});
     }
-  }
+  };
+  std::vector<bool> asked(rules.size());
+  for (std::size_t r = 0; r < rules.size(); ++r) asked[r] = rules[r].op != kModule;
+  for (const std::string& path : paths) match(path, false, asked);
+  for (std::size_t r = 0; r < rules.size(); ++r)
+    asked[r] = rules[r].op == kModule || (rules[r].op.empty() && !fires[r]);
+  for (const std::string& path : modules) match(path, true, asked);
   for (std::size_t r = 0; r < rules.size(); ++r) {
-    if (!fires[r]) {
-      fail({.op = "constrain",
-            .where = rule_text(rules, r),
-            .what = "fires for no parameter",
-            .remedy = paths.empty() ? "there are none" : "correct it: paths are as " + paths[0]});
-    }
+    if (!fires[r]) refuse_idle(rules, r, paths, modules);
     if (!wins[r]) report.shadowed_rules.push_back(static_cast<int>(r));
   }
   return report;

@@ -65,6 +65,39 @@ TEST(ActivationRules, ShadowedRulesAreTold) {
             "rule 1 \"norm\\.weight\" is shadowed: an earlier rule wins every path it fits\n");
 }
 
+TEST(ActivationRules, ChildrenOfSequentialModules) {
+  const std::vector<std::string> modules{"blocks.0", "blocks.1", "up"};
+  const auto report = match_activations({{"norm", P("dp")},
+                                         {"blocks", P()},
+                                         {.pattern = "up", .output = P("tp"), .op = "module"},
+                                         {.pattern = "up|1", .output = P("dp"), .op = "module"},
+                                         {"up", P("dp")}},
+                                        mesh(), kPaths, modules);
+  EXPECT_EQ(report.to_string(),
+            "path         op      rule  input  output  note\n"
+            "-----------  ------  ----  -----  ------  ----------------\n"
+            "norm.weight  any        0  P(dp)\n"
+            "norm.bias    any        0  P(dp)\n"
+            "up.weight    any        4  P(dp)\n"
+            "blocks.0     module     1  P()\n"
+            "blocks.1     module     1  P()            also fits rule 3\n"
+            "up           module     2         P(tp)   also fits rule 3\n"
+            "rule 3 \"up|1\" is shadowed: an earlier rule wins every path it fits\n");
+  const auto complaint = [&](const std::string& op) {
+    return message([&] {
+      match_activations({{.pattern = "down", .op = op}}, mesh(), kPaths, modules);
+    });
+  };
+  EXPECT_EQ(complaint(""),
+            "[constrain] rule 0 \"down\": fires for no parameter and for no child of a Sequential; "
+            "correct it: paths are as tokens.weight");
+  EXPECT_EQ(complaint("module"),
+            "[constrain] rule 0 \"down\": fires for no child of a Sequential; correct it: paths are "
+            "as blocks.0");
+  EXPECT_EQ(message([] { match_activations({{.pattern = "", .op = "module"}}, mesh(), kPaths); }),
+            "[constrain] rule 0 \"\": fires for no child of a Sequential; there are none");
+}
+
 TEST(ActivationRules, Errors) {
   EXPECT_EQ(
       match_error({{"norm", P()}, {"(up", P()}}),
@@ -84,7 +117,7 @@ TEST(ActivationRules, Errors) {
   EXPECT_EQ(
       match_error({{.pattern = "norm", .op = "softmax"}}),
       "[constrain] rule 0 \"norm\": no activation is constrained by op \"softmax\"; use one of: "
-      "linear, embedding, layer_norm, rms_norm, group_norm, convolution");
+      "linear, embedding, layer_norm, rms_norm, group_norm, convolution, module");
 }
 
 }  // namespace
