@@ -40,7 +40,7 @@ struct Leaf {
 };
 
 // What a rule says of a leaf.
-struct Decision {
+struct SpecDecision {
   PartitionSpec spec;
   Heads heads = {};       // of the leaf itself where there are none
   std::string note = {};  // for the report

@@ -69,7 +69,7 @@ void LogicalAxes::check_names(const std::vector<std::string>& names,
   }
 }
 
-Decision LogicalAxes::assign(const std::vector<std::string>& names) const {
+SpecDecision LogicalAxes::assign(const std::vector<std::string>& names) const {
   std::vector<DimSpec> dims(names.size());
   std::vector<bool> assigned(names.size());
   std::set<std::string> used;
@@ -83,7 +83,7 @@ Decision LogicalAxes::assign(const std::vector<std::string>& names) const {
       used.insert(rule.axes.begin(), rule.axes.end());
     }
   }
-  Decision decision;
+  SpecDecision decision;
   for (std::size_t d = 0; d < names.size(); ++d) {
     if (assigned[d] || names[d] == kNameless) continue;
     decision.note +=
@@ -110,7 +110,7 @@ std::vector<int> LogicalAxes::fires(const Leaf& leaf) const {
   return names_of(leaf) == nullptr ? std::vector<int>{} : std::vector<int>{0};
 }
 
-Decision LogicalAxes::decide(const Leaf& leaf, int) const {
+SpecDecision LogicalAxes::decide(const Leaf& leaf, int) const {
   const std::vector<std::string>& names = *names_of(leaf);
   check_names(names, leaf.path);
   if (names.size() > leaf.shape.size()) {

@@ -70,14 +70,14 @@ class LogicalAxes {
   // For Rules, as in path_rules.h. Throws Error with the leaf's path: an unknown name, more names than dims.
   std::vector<std::string> rule_names() const { return {kKind}; }
   std::vector<int> fires(const Leaf& leaf) const;
-  Decision decide(const Leaf& leaf, int rule) const;
+  SpecDecision decide(const Leaf& leaf, int rule) const;
   std::vector<std::string> unused_entries(const std::vector<Leaf>& leaves) const;  // patterns
 
  private:
   const std::vector<std::string>* names_of(const Leaf& leaf) const;  // null: it has none
   // Throws Error where a name is that of no rule.
   void check_names(const std::vector<std::string>& names, const std::string& where) const;
-  Decision assign(const std::vector<std::string>& names) const;
+  SpecDecision assign(const std::vector<std::string>& names) const;
 
   std::vector<LogicalRule> rules_;
   LogicalNames names_;

@@ -59,7 +59,7 @@ class Matching {
   void find_deciders();
   void refuse_unmatched() const;
   void match(std::size_t leaf);
-  Decision decision_of(std::size_t leaf) const;
+  SpecDecision decision_of(std::size_t leaf) const;
   void check_tie(std::size_t leaf, Match& match);
   void add_axes(const Leaf& leaf, Match& match, Layout& layout);
   void note_others(std::size_t leaf, Match& match) const;
@@ -157,12 +157,12 @@ void Matching::refuse_unmatched() const {
         "add a rule, or call otherwise(Unmatched::replicate) to leave such leaves whole"});
 }
 
-Decision Matching::decision_of(std::size_t leaf) const {
+SpecDecision Matching::decision_of(std::size_t leaf) const {
   const std::size_t decider = decider_[leaf];
   if (candidates_[decider].empty()) return {};
   const int rule = candidates_[decider][0];
   return std::visit(
-      [&]<class Kind>(const Kind& kind) -> Decision {
+      [&]<class Kind>(const Kind& kind) -> SpecDecision {
         if constexpr (kDecides<Kind>) {
           return kind.decide(leaves_[decider], places_[static_cast<std::size_t>(rule)].within);
         } else {
@@ -212,7 +212,7 @@ void Matching::note_others(std::size_t leaf, Match& match) const {
 void Matching::match(std::size_t i) {
   const Leaf& leaf = leaves_[i];
   const std::vector<int>& candidates = candidates_[decider_[i]];
-  const Decision decision = decision_of(i);
+  const SpecDecision decision = decision_of(i);
   Match match{.leaf = leaf, .rule = candidates.empty() ? -1 : candidates[0], .spec = decision.spec};
   const std::string at = where(match);
   Layout layout = resolve(mesh_, match.spec, static_cast<std::int64_t>(leaf.shape.size()), op_, at);

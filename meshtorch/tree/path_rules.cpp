@@ -42,7 +42,7 @@ std::vector<int> PathRules::fires(const Leaf& leaf) const {
   return fired;
 }
 
-Decision PathRules::decide(const Leaf&, int rule) const {
+SpecDecision PathRules::decide(const Leaf&, int rule) const {
   const PathRule& fired = rules_[static_cast<std::size_t>(rule)];
   return {.spec = fired.spec, .heads = fired.heads};
 }

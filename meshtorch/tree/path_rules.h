@@ -46,7 +46,7 @@ class PathRules {
   // For Rules: how messages name each rule, which fire for a leaf (first to last), what one says.
   std::vector<std::string> rule_names() const;
   std::vector<int> fires(const Leaf& leaf) const;
-  Decision decide(const Leaf& leaf, int rule) const;
+  SpecDecision decide(const Leaf& leaf, int rule) const;
 
  private:
   std::vector<PathRule> rules_;

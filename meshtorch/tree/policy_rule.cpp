@@ -16,7 +16,7 @@ std::vector<int> PolicyRule::fires(const Leaf& leaf) const {
   return (*function_)(leaf) ? std::vector<int>{0} : std::vector<int>{};
 }
 
-Decision PolicyRule::decide(const Leaf& leaf, int) const {
+SpecDecision PolicyRule::decide(const Leaf& leaf, int) const {
   const std::optional<PartitionSpec> spec = (*function_)(leaf);
   if (!spec) {
     fail({.op = kKind,

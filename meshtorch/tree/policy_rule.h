@@ -40,7 +40,7 @@ class PolicyRule {
     return {label_.empty() ? kKind : kKind + (" " + label_)};
   }
   std::vector<int> fires(const Leaf& leaf) const;
-  Decision decide(const Leaf& leaf, int rule) const;
+  SpecDecision decide(const Leaf& leaf, int rule) const;
 
  private:
   std::string label_;

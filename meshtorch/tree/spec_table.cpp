@@ -7,7 +7,7 @@ std::vector<int> SpecTable::fires(const Leaf& leaf) const {
   return entries_.contains(leaf.path) ? std::vector<int>{0} : std::vector<int>{};
 }
 
-Decision SpecTable::decide(const Leaf& leaf, int) const {
+SpecDecision SpecTable::decide(const Leaf& leaf, int) const {
   const Entry& entry = entries_.at(leaf.path);
   return {.spec = entry.spec, .heads = entry.heads, .note = entry.note};
 }

@@ -40,7 +40,7 @@ class SpecTable {
     return {label_.empty() ? kKind : kKind + (" " + label_)};
   }
   std::vector<int> fires(const Leaf& leaf) const;
-  Decision decide(const Leaf& leaf, int rule) const;
+  SpecDecision decide(const Leaf& leaf, int rule) const;
   std::vector<std::string> unused_entries(const std::vector<Leaf>& leaves) const;
 
  private:
