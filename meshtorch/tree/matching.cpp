@@ -77,6 +77,7 @@ class Matching {
   const std::vector<Leaf>& leaves_;
   std::string op_;
   std::vector<Place> places_;
+  std::vector<int> first_;  // rule of each part
   std::vector<int> adders_;
   std::size_t last_part_;                     // that is asked for a leaf that none before it knows
   std::vector<std::vector<int>> fired_;       // for each leaf, first to last
@@ -94,6 +95,7 @@ Matching::Matching(const Rules& rules, const Mesh& mesh, const std::vector<Leaf>
   if (parts.size() == 1) op_ = std::visit([](const auto& kind) { return kind.kKind; }, parts[0]);
   for (std::size_t p = 0; p < parts.size(); ++p) {
     int within = 0;
+    first_.push_back(static_cast<int>(places_.size()));
     for (std::string& name : names_of(parts[p])) {
       if (std::holds_alternative<FsdpRule>(parts[p])) {
         adders_.push_back(static_cast<int>(places_.size()));
@@ -109,16 +111,14 @@ Matching::Matching(const Rules& rules, const Mesh& mesh, const std::vector<Leaf>
 
 std::vector<int> Matching::fires(const Leaf& leaf) const {
   std::vector<int> fired;
-  int first = 0;
-  for (const Rule& rule : rules_.rules()) {
+  for (std::size_t p = 0; p < first_.size(); ++p) {
     std::visit(
         [&]<class Kind>(const Kind& kind) {
           if constexpr (kDecides<Kind>) {
-            for (const int within : kind.fires(leaf)) fired.push_back(first + within);
+            for (const int within : kind.fires(leaf)) fired.push_back(first_[p] + within);
           }
         },
-        rule);
-    first += static_cast<int>(names_of(rule).size());
+        rules_.rules()[p]);
   }
   return fired;
 }
