@@ -165,7 +165,7 @@ TEST_F(SequentialChildren, OfContainersInContainers) {
   EXPECT_THAT(paths, testing::ElementsAre("0", "1", "1.0", "1.1"));
   mt::replicate(*outer, mesh);
   mt::constrain(*outer, {{"^1$", P("dp")}, {R"(^1\.0$)", {}, P("dp", "tp")}});
-  EXPECT_EQ(spec(outer->forward(mt::device_put(torch::randn({4, 8}), {mesh, P()}))), "P(dp)");
+  EXPECT_EQ(spec(outer->forward(mt::device_put(torch::randn({4, 8}), {mesh, P()}))), "P(dp) unreduced(tp)");
 }
 
 TEST_F(SequentialChildren, Errors) {
