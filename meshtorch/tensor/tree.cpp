@@ -219,8 +219,9 @@ bool NewLeaves::claim(const TreeSlot& was, const at::Tensor& value, const at::Te
   if (!home->second.first.is_same(handle)) {
     fail({.op = op_,
           .where = was.path,
-          .what = text("is one tensor with ", home->second.second, ", but not in the clone()"),
-          .remedy = "tie them in reset(), so that clone() does"});
+          .what = text("is one tensor with ", home->second.second,
+                       ", but not in the clone(): libtorch's unties what modules share"),
+          .remedy = "override clone() so that it ties them, or register one module twice"});
   }
   const auto [given, first] =
       given_.emplace(handle.unsafeGetTensorImpl(), std::pair(value, was.path));
