@@ -10,6 +10,7 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/kernels/philox.h>
 #include <meshtorch/tensor/dispatch.h>
+#include <meshtorch/tensor/init_sharded_stream.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/write.h>
 
@@ -45,6 +46,24 @@ void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
   written(view);
   stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
   stack.emplace_back(self);
+}
+
+// While init_sharded makes a tree: libtorch's numbers for the whole tensor, from libtorch's generator.
+template <class Draw>
+bool drawn_as_dense(Frame& frame, torch::jit::Stack& stack, Draw draw) {
+  if (init_stream_scope::chunk() == 0) return false;
+  const at::Tensor self = frame.tensors[0];
+  check_writable(frame.info, "self", self);
+  Runtime& runtime = Runtime::current();
+  if (runtime.processes() > 1)
+    runtime.communicator().record("an initial draw", static_cast<std::uint64_t>(self.numel()));
+  const c10::IValue& given = frame.arguments[3];
+  draw(self, frame.arguments[1].toDouble(), frame.arguments[2].toDouble(),
+       given.isNone() ? std::nullopt : std::optional(given.toGenerator()));
+  written(*frame.views[0]);
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
+  stack.emplace_back(self);
+  return true;
 }
 
 double number(const Frame& frame, std::size_t argument) {
@@ -96,6 +115,7 @@ Dispatch::Override draw_into_fresh(const std::string& in_place, const std::strin
 
 void install_in_place(Dispatch& dispatch) {
   dispatch.add_override("aten::uniform_", [](Frame& frame, torch::jit::Stack& stack) {
+    if (drawn_as_dense(frame, stack, draw_uniform)) return;
     const double from = number(frame, 1), to = number(frame, 2);
     fill_in_place(frame, stack,
                   [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {
@@ -103,6 +123,7 @@ void install_in_place(Dispatch& dispatch) {
                   });
   });
   dispatch.add_override("aten::normal_", [](Frame& frame, torch::jit::Stack& stack) {
+    if (drawn_as_dense(frame, stack, draw_normal)) return;
     const double mean = number(frame, 1), std = number(frame, 2);
     fill_in_place(frame, stack,
                   [&](const auto& local, const auto& shape, const auto& box, RandomKey key) {

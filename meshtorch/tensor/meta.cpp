@@ -7,6 +7,7 @@
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
+#include <meshtorch/tensor/init_sharded_calls.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharded_op.h>
 
@@ -31,6 +32,7 @@ meta_scope::meta_scope() : mode_(c10::DispatchKeySet(c10::DispatchKey::TESTING_O
 
 void create_on_meta(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const c10::impl::ExcludeDispatchKeyGuard once(c10::DispatchKey::TESTING_ONLY_GenericMode);
+  if (InitCalls* calls = InitCalls::current()) return calls->call(op, *stack);
   const auto& arguments = op.schema().arguments();
   c10::IValue* values = stack->data() + stack->size() - arguments.size();
   const bool follows = std::any_of(values, values + arguments.size(), [](const c10::IValue& value) {
