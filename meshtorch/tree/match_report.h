@@ -5,10 +5,10 @@
 //
 //   path           shape      rule  spec         bytes per device  note
 //   -------------  ---------  ----  -----------  ----------------  ---------------------------------------
-//   tokens.weight  [257, 16]   0+2  P(tp, fsdp)             4,128  uneven: dim 0 of 257 over tp=2
+//   tokens.weight  [257, 16]   0+3  P(tp, fsdp)             4,128  uneven: dim 0 of 257 over tp=2
 //   up.bias        [64]          1  P()                       256  not over fsdp: 64 elements of 1,024
 //   2 leaves, 4,384 bytes per device
-//   rule 1 "bias" is unused: it fits no leaf
+//   rule 2 "norm" is unused: it fits no leaf
 #pragma once
 
 #include <cstdint>
