@@ -3,95 +3,93 @@
 
 #include <torch/torch.h>
 
-#include <map>
+#include <set>
 
 #include <meshtorch/tensor/memory.h>
-#include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tensor/tree_slots.h>
 
 namespace meshtorch {
 namespace {
 
-struct Named {
-  Leaf leaf;
-  at::Tensor tensor;
-};
+TreeSlots slots_of(const torch::nn::Module& module) {
+  TreeSlots all;
+  all.add("", module, nullptr);
+  return all;
+}
 
-// Leaves of one kind; tensors reached by several paths share a tie.
-template <class Dict>
-std::vector<Named> leaves_of(const Dict& dict) {
-  std::map<const void*, std::vector<std::size_t>> paths;
-  std::vector<Named> leaves;
-  for (const auto& item : dict) {
-    if (!item.value().defined()) continue;
-    paths[item.value().unsafeGetTensorImpl()].push_back(leaves.size());
-    leaves.push_back({.leaf = {.path = item.key(),
-                               .shape = item.value().sizes().vec(),
-                               .item_size = static_cast<std::int64_t>(item.value().element_size()),
-                               .tie = -1},
-                      .tensor = item.value()});
-  }
+// Tensors reached by several paths share a tie.
+std::vector<int> ties(const std::vector<TreeSlot>& slots) {
+  std::map<const void*, std::vector<std::size_t>> places;
+  for (std::size_t i = 0; i < slots.size(); ++i)
+    places[slots[i].tensor.unsafeGetTensorImpl()].push_back(i);
+  std::vector<int> ties(slots.size(), -1);
   int tie = 0;
-  for (const auto& [impl, mine] : paths) {
-    if (mine.size() < 2) continue;
-    for (const std::size_t i : mine) leaves[i].leaf.tie = tie;
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const auto& mine = places.at(slots[i].tensor.unsafeGetTensorImpl());
+    if (mine.size() < 2 || mine.front() != i) continue;
+    for (const std::size_t place : mine) ties[place] = tie;
     ++tie;
   }
-  return leaves;
-}
-
-MatchReport match(const std::vector<Named>& leaves, const Mesh& mesh, const PathRules& rules) {
-  std::vector<Leaf> plain;
-  for (const Named& named : leaves) plain.push_back(named.leaf);
-  return rules.match(mesh, plain);
-}
-
-void place_all(const std::vector<Named>& leaves, const Mesh& mesh, const MatchReport& report) {
-  std::map<const void*, bool> done;
-  for (std::size_t i = 0; i < leaves.size(); ++i) {
-    at::Tensor tensor = leaves[i].tensor;
-    if (std::exchange(done[tensor.unsafeGetTensorImpl()], true)) continue;
-    const at::Tensor placed = device_put(tensor.detach(), {mesh, report.matches[i].spec});
-    if (tensor.is_meta()) {
-      convert(tensor, placed);  // whose device is another: set_data would refuse
-    } else {
-      tensor.set_data(placed);
-    }
-    account_for(tensor, Use::parameters);
-  }
+  return ties;
 }
 
 }  // namespace
 
-MatchReport shard(torch::nn::Module& module, const Mesh& mesh, const PathRules& rules) {
+std::vector<Leaf> TreeSlots::leaves() const {
+  std::vector<Leaf> leaves;
+  const std::vector<int> tie = ties(slots);
+  for (std::size_t i = 0; i < slots.size(); ++i) {
+    const TreeSlot& slot = slots[i];
+    if (!slot.tensor.defined()) continue;
+    leaves.push_back({.path = slot.path,
+                      .shape = slot.tensor.sizes().vec(),
+                      .item_size = static_cast<std::int64_t>(slot.tensor.element_size()),
+                      .tie = tie[i],
+                      .buffer = slot.buffer});
+  }
+  return leaves;
+}
+
+namespace tree_detail {
+
+MatchReport shard(const TreeSlots& tree, const Mesh& mesh, const Rules& rules) {
   torch::NoGradGuard no_grad;
-  const auto parameters = leaves_of(module.named_parameters());
-  const auto buffers = leaves_of(module.named_buffers());
-  MatchReport report = match(parameters, mesh, rules);
-  const MatchReport more = match(buffers, mesh, rules.otherwise(Unmatched::replicate));
-  place_all(parameters, mesh, report);
-  place_all(buffers, mesh, more);
-  report.matches.insert(report.matches.end(), more.matches.begin(), more.matches.end());
+  MatchReport report = rules.match(mesh, tree.leaves());
+  std::set<const void*> done;
+  auto match = report.matches.begin();
+  for (const TreeSlot& slot : tree.slots) {
+    if (!slot.tensor.defined()) continue;
+    const PartitionSpec& spec = (match++)->spec;
+    if (!done.insert(slot.tensor.unsafeGetTensorImpl()).second) continue;
+    replace_value(slot.tensor, device_put(slot.tensor.detach(), {mesh, spec}));
+    account_for(slot.tensor, Use::parameters);
+  }
   return report;
 }
 
-MatchReport replicate(torch::nn::Module& module, const Mesh& mesh) {
-  return shard(module, mesh, PathRules(std::vector<PathRule>{}).otherwise(Unmatched::replicate));
+MatchReport replicate(const TreeSlots& tree, const Mesh& mesh) {
+  return shard(tree, mesh, Rules().otherwise(Unmatched::replicate));
 }
 
-void device_get(torch::nn::Module& module) {
+void device_get(const TreeSlots& tree) {
   torch::NoGradGuard no_grad;
-  auto get = [](at::Tensor tensor) {
-    if (!tensor.defined() || !is_sharded(tensor)) return;
-    const at::Tensor whole = full(tensor.detach());
-    if (whole.is_meta()) {
-      convert(tensor, whole);
-    } else {
-      tensor.set_data(whole);
-    }
-  };
-  for (auto& parameter : module.parameters()) get(parameter);
-  for (auto& buffer : module.buffers()) get(buffer);
+  for (const TreeSlot& slot : tree.slots) {
+    if (!slot.tensor.defined() || !is_sharded(slot.tensor)) continue;
+    replace_value(slot.tensor, full(slot.tensor.detach()));
+  }
 }
+
+}  // namespace tree_detail
+
+MatchReport shard(torch::nn::Module& module, const Mesh& mesh, const Rules& rules) {
+  return tree_detail::shard(slots_of(module), mesh, rules);
+}
+
+MatchReport replicate(torch::nn::Module& module, const Mesh& mesh) {
+  return tree_detail::replicate(slots_of(module), mesh);
+}
+
+void device_get(torch::nn::Module& module) { tree_detail::device_get(slots_of(module)); }
 
 }  // namespace meshtorch

@@ -151,4 +151,29 @@ void tree_for_each(Tree& tree, Fn&& fn) {
   }
 }
 
+// Trees for which module.h and sharding.h have no function of their own.
+template <class Tree>
+concept TreeOfTensors =
+    !std::is_base_of_v<torch::nn::Module, Tree> && !std::is_base_of_v<at::Tensor, Tree>;
+
+// Lays every leaf out by the rules, in place: every handle of a tensor sees the sharded one. Leaves that no
+// rule names are an error unless rules.otherwise says what they get; buffers of modules are then
+// replicated. Nothing is changed where an Error is thrown.
+template <TreeOfTensors Tree>
+MatchReport shard(const Tree& tree, const Mesh& mesh, const Rules& rules) {
+  return tree_detail::shard(tree_detail::slots_of(tree), mesh, rules);
+}
+
+// Every leaf whole on every device, in place.
+template <TreeOfTensors Tree>
+MatchReport replicate(const Tree& tree, const Mesh& mesh) {
+  return tree_detail::replicate(tree_detail::slots_of(tree), mesh);
+}
+
+// Back to plain tensors, in place.
+template <TreeOfTensors Tree>
+void device_get(const Tree& tree) {
+  tree_detail::device_get(tree_detail::slots_of(tree));
+}
+
 }  // namespace meshtorch

@@ -16,6 +16,7 @@
 #include <torch/nn/pimpl.h>
 
 #include <meshtorch/tree/rebuild.h>
+#include <meshtorch/tree/rules.h>
 #include <meshtorch/tree/walk.h>
 
 namespace meshtorch {
@@ -45,6 +46,8 @@ struct TreeSlots {
   // Parameters, then buffers, each in the order of named_parameters() and named_buffers().
   void add(const std::string& path, const torch::nn::Module& module,
            std::shared_ptr<torch::nn::Module> shared);
+  // Of every defined slot, as rules see it.
+  std::vector<Leaf> leaves() const;
 };
 
 namespace tree_detail {
@@ -205,6 +208,11 @@ void assign(const TreeSlots& tree, const std::vector<std::size_t>& first, std::s
 
 // Gives the tensor behind every handle of `tensor` another value: also other sizes, layout, dtype, device.
 void replace_value(const at::Tensor& tensor, const at::Tensor& value);
+
+// What shard(), replicate() and device_get() of modules and trees are.
+MatchReport shard(const TreeSlots& tree, const Mesh& mesh, const Rules& rules);
+MatchReport replicate(const TreeSlots& tree, const Mesh& mesh);
+void device_get(const TreeSlots& tree);
 
 }  // namespace tree_detail
 }  // namespace meshtorch
