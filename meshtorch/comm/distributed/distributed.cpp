@@ -13,6 +13,7 @@
 #include <meshtorch/comm/distributed/digest.h>
 #include <meshtorch/comm/distributed/work_queue.h>
 #include <meshtorch/comm/meta.h>
+#include <meshtorch/comm/private_scope.h>
 
 namespace meshtorch {
 namespace {
@@ -135,7 +136,8 @@ class DistributedCommunicator final : public Communicator {
       : transport_(std::move(transport)),
         devices_(options.devices),
         session_(*transport_, options.timeout, runtimes++, [this] { return queue_->awaited(); }),
-        queue_(std::make_shared<WorkQueue>(transport_->any_thread())) {
+        queue_(std::make_shared<WorkQueue>(transport_->any_thread())),
+        alone_(make_local_communicator(options.devices)) {
     watch_for_the_end();
     record(text("Runtime of ", devices_, " devices a process"), 0);
     barrier();
@@ -194,7 +196,7 @@ class DistributedCommunicator final : public Communicator {
   }
 
   void record(const std::string& what, std::uint64_t value) override {
-    session_.enter(what, value);
+    if (!private_scope::active()) session_.enter(what, value);
   }
 
   void abandon(const std::string& why) noexcept override { session_.abandon(why); }
@@ -206,6 +208,10 @@ class DistributedCommunicator final : public Communicator {
 
   Pending begin(Request request, const Shards& shards, bool now) {
     check(request, shards);
+    // A sub-mesh of this process's own: the others have no part in it, nor in the program that uses it.
+    if (shards.size() == static_cast<std::size_t>(request.mesh.size()))
+      return alone_->start(std::move(request), shards);
+    check_public(request);
     const Ticket ticket = session_.enter(descriptions_.of(request, shards));
     auto flight = std::make_shared<Flight>(
         queue_, told_, [this, ticket, shards, request = std::move(request)] {
@@ -233,6 +239,14 @@ class DistributedCommunicator final : public Communicator {
               "make the Runtime with .meta = true: it simulates the devices of all processes"});
   }
 
+  void check_public(const Request& request) const {
+    if (!private_scope::active()) return;
+    fail({.op = request.op.empty() ? std::string(name(request.kind)) : request.op,
+          .where = text("mesh ", request.mesh),
+          .what = "a rank's own code needs a collective with other processes",
+          .remedy = "pass the tensor to local_map as an argument"});
+  }
+
   void exchange_all(const Ticket& ticket) {
     std::vector<Parcel> parcels;
     for (int peer = 0; peer < processes(); ++peer) {
@@ -253,6 +267,7 @@ class DistributedCommunicator final : public Communicator {
   mutable std::mutex placements_mutex_;
   mutable std::map<std::uint64_t, DevicePlacement> placements_;
   std::shared_ptr<WorkQueue> queue_;
+  std::unique_ptr<Communicator> alone_;
   std::shared_ptr<std::atomic<bool>> told_ = std::make_shared<std::atomic<bool>>(false);
 };
 

@@ -1,0 +1,340 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <meshtorch/train/local_map_program.h>
+
+#include <ATen/ATen.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+#include <optional>
+
+#include <meshtorch/base/error.h>
+#include <meshtorch/comm/distributed/digest.h>
+#include <meshtorch/comm/meta.h>
+#include <meshtorch/tensor/redistribute.h>
+#include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/sharding.h>
+#include <meshtorch/train/local_map_graph.h>
+#include <meshtorch/train/rank_environment.h>
+#include <meshtorch/train/rank_streams.h>
+#include <meshtorch/train/rank_values.h>
+#include <meshtorch/train/recording.h>
+
+namespace meshtorch {
+namespace {
+
+// An argument's leaf on the whole mesh, as the ranks have it.
+struct LaidOut {
+  at::Tensor tensor;
+  Layout manual, layout;
+  Shards locals;
+  bool needs_gradient = false;
+};
+
+// What one rank gave.
+struct Given {
+  std::vector<std::string> paths;
+  std::vector<PartitionSpec> specs;
+  std::vector<RankPart> parts;
+  std::vector<bool> computed;  // by result: has a gradient
+  std::vector<bool> written;   // by leaf
+  RankGraph graph;
+};
+
+std::vector<LaidOut> lay_out_all(const RankGrid& grid, const std::vector<RankLeaf>& arguments) {
+  std::vector<LaidOut> all;
+  for (const RankLeaf& leaf : arguments) {
+    LaidOut laid;
+    laid.manual = manual_layout(grid, leaf.spec, leaf.tensor.dim(), leaf.path);
+    laid.tensor = lay_out(grid, leaf.tensor, laid.manual, leaf.path);
+    const ShardedView& view = *sharded_view(laid.tensor);
+    laid.layout = view.layout();
+    laid.locals = view.locals();
+    laid.needs_gradient = c10::GradMode::is_enabled() && laid.tensor.requires_grad();
+    all.push_back(std::move(laid));
+  }
+  return all;
+}
+
+// Next number of the runtime's counter, and from it one seed a rank.
+std::vector<std::uint64_t> draw_seeds(const RankGrid& grid, RankRandom random, bool backward,
+                                      std::uint64_t draw) {
+  const std::uint64_t seed = Runtime::current().random().seed;
+  std::vector<std::uint64_t> seeds;
+  for (const RankPlace& place : grid.ranks) {
+    const auto number = static_cast<std::uint64_t>(place.number);
+    seeds.push_back(
+        stream_seed(seed, 2 * draw + backward, random == RankRandom::same ? 0 : number));
+  }
+  return seeds;
+}
+
+std::uint64_t next_draw() {
+  Runtime& runtime = Runtime::current();
+  if (runtime.processes() > 1)
+    runtime.communicator().record("a random draw", runtime.random().draws);
+  return runtime.random().draws++;
+}
+
+AxisSet shared_axes(const RankGrid& grid, const Layout& manual) {
+  AxisSet shared;
+  for (const int axis : grid.manual - manual.sharded() - manual.unreduced) {
+    if (grid.mesh.axis_size(axis) > 1) shared.insert(axis);
+  }
+  return shared;
+}
+
+std::int64_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();
+}
+
+// One call.
+class Call {
+ public:
+  Call(std::shared_ptr<const RankGrid> grid, const RankProgramOptions& options,
+       const std::vector<RankLeaf>& arguments, RankCode& code)
+      : grid_(std::move(grid)),
+        options_(options),
+        arguments_(arguments),
+        code_(code),
+        laid_(lay_out_all(*grid_, arguments)),
+        given_(grid_->ranks.size()) {}
+
+  std::vector<at::Tensor> run() {
+    const std::uint64_t draw = next_draw();
+    run_ranks(draw_seeds(*grid_, options_.random, false, draw));
+    std::vector<at::Tensor> results = put_together();
+    settle_written();
+    if (c10::GradMode::is_enabled()) record(results, draw);
+    return results;
+  }
+
+ private:
+  const RankGrid& grid() const { return *grid_; }
+
+  void run_ranks(const std::vector<std::uint64_t>& seeds) {
+    const RankEnvironment environment;
+    RankStreams streams(seeds);
+    std::vector<std::string> names;
+    for (const RankPlace& place : grid().ranks) names.push_back(place.name);
+    RankTurns turns({.op = "local_map",
+                     .names = names,
+                     .serve = [this](const auto& meetings) { serve_meeting(grid(), meetings); },
+                     .before_turn = [&](std::size_t rank) { streams.enter(rank); },
+                     .after_turn = [&](std::size_t rank) { streams.leave(rank); }});
+    turns.run([&](std::size_t rank) {
+      const rank_scope scope(environment, grid(), rank);
+      const at::Tensor anchor = at::zeros({}).requires_grad_();
+      const Rank self(grid(), rank, turns, anchor);
+      given_[rank] = run_rank(rank, anchor);
+    });
+  }
+
+  Given run_rank(std::size_t rank, const at::Tensor& anchor) {
+    const std::vector<at::Tensor> leaves = bind(rank);
+    std::vector<std::int64_t> versions;
+    for (const at::Tensor& leaf : leaves) versions.push_back(version_of(leaf));
+    const Recording recording;
+    std::vector<RankLeaf> results = run_code(rank);
+    Given given = take(rank, results);
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      given.written.push_back(version_of(leaves[i]) != versions[i]);
+    std::vector<at::Tensor> tensors;
+    for (RankLeaf& result : results) tensors.push_back(std::move(result.tensor));
+    if (c10::GradMode::is_enabled())
+      given.graph = take_graph(recording, grid().ranks[rank], leaves, anchor, tensors);
+    return given;
+  }
+
+  std::vector<RankLeaf> run_code(std::size_t rank) {
+    const stranger_watch watch(grid().ranks[rank]);
+    return code_.run(rank);
+  }
+
+  std::vector<at::Tensor> bind(std::size_t rank) {
+    c10::NoGradGuard no_grad;
+    std::vector<at::Tensor> values;
+    for (std::size_t i = 0; i < laid_.size(); ++i) {
+      const std::size_t first = first_of(i);
+      values.push_back(first < i ? values[first] : value_of(i, rank));
+    }
+    std::vector<at::Tensor> leaves = code_.bind(rank, values);
+    for (std::size_t i = 0; i < leaves.size(); ++i)
+      leaves[i].requires_grad_(laid_[i].needs_gradient);
+    return leaves;
+  }
+
+  at::Tensor value_of(std::size_t i, std::size_t rank) const {
+    const LaidOut& laid = laid_[i];
+    const at::Tensor value =
+        rank_tensor(grid(), rank, shape_of(laid.tensor), laid.layout, laid.locals);
+    return arguments_[i].row ? value.select(0, 0) : value;
+  }
+
+  // A tensor that is several leaves (tied weights) is one to the rank, too.
+  std::size_t first_of(std::size_t i) const {
+    for (std::size_t first = 0; first < i; ++first) {
+      if (arguments_[first].tensor.is_same(arguments_[i].tensor) &&
+          arguments_[first].spec == arguments_[i].spec)
+        return first;
+    }
+    return i;
+  }
+
+  Given take(std::size_t rank, const std::vector<RankLeaf>& results) {
+    Given given;
+    for (const RankLeaf& result : results) {
+      given.specs.push_back(result.spec);
+      given.paths.push_back(result.path);
+      given.computed.push_back(c10::GradMode::is_enabled() && result.tensor.requires_grad());
+      // Known: the result itself, and its leaf.
+      given.parts.push_back(take_part(grid(), rank, result.tensor, result.path, 2));
+    }
+    return given;
+  }
+
+  std::vector<at::Tensor> put_together() {
+    std::vector<std::vector<RankPart>> parts;
+    for (Given& given : given_) parts.push_back(std::move(given.parts));
+    const auto shapes = shapes_everywhere(grid(), parts);
+    std::vector<at::Tensor> results;
+    const Given& first = given_.front();
+    for (std::size_t i = 0; i < first.paths.size(); ++i) {
+      std::vector<RankPart> mine;
+      for (auto& part : parts) mine.push_back(std::move(part[i]));
+      std::vector<Shape> theirs;
+      for (const auto& rank : shapes) theirs.push_back(rank[i]);
+      const Layout manual = manual_layout(
+          grid(), first.specs[i], static_cast<std::int64_t>(theirs[0].size()), first.paths[i]);
+      const Shape shape = whole_shape(grid(), theirs, manual, first.paths[i]);
+      results.push_back(assemble(grid(), std::move(mine), shape, manual));
+      sides_.push_back({.shape = shape, .manual = manual});
+      if (options_.check_equal) check_equal(results.back(), manual, first.paths[i]);
+    }
+    return results;
+  }
+
+  // By their checksums: one small gather a result.
+  void check_equal(const at::Tensor& result, const Layout& manual, const std::string& path) const {
+    const AxisSet shared = shared_axes(grid(), manual);
+    const Shards& locals = sharded_view(result)->locals();
+    if (shared.empty() || is_meta(locals)) return;
+    AxisList axes;
+    for (const int axis : shared) axes.push_back(axis);
+    Shards sums;
+    for (const at::Tensor& local : locals)
+      sums.push_back(at::full({1}, static_cast<std::int64_t>(checksum(local)), at::kLong));
+    Request request = Request::all_gather(grid().mesh, axes, 0);
+    request.even = true;
+    const Weight weight{.bytes = (grid().mesh.shards(axes) - 1) * 8};
+    for (const at::Tensor& all : run_collective(std::move(request), sums, weight,
+                                                {.op = "local_map.check_equal", .where = ""})) {
+      if (at::equal(all, all.select(0, 0).expand_as(all))) continue;
+      fail({.op = "local_map",
+            .where = path,
+            .what = text("is ", to_string(grid().mesh, manual),
+                         ", but differs between ranks along ", axis_names(grid().mesh, axes)),
+            .remedy = "reduce it in fn (psum, pmean), or name the axes in the spec"});
+    }
+  }
+
+  bool anyone_wrote(std::size_t leaf) const {
+    return std::ranges::any_of(given_, [&](const Given& given) { return given.written[leaf]; });
+  }
+
+  void settle_written() {
+    c10::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < laid_.size(); ++i) {
+      if (!anyone_wrote(i)) continue;
+      const RankLeaf& leaf = arguments_[i];
+      const bool shared = !shared_axes(grid(), laid_[i].manual).empty();
+      if (!leaf.buffer || (shared && leaf.writes == RankWrites::refuse)) {
+        fail({.op = "local_map",
+              .where = leaf.path,
+              .what = leaf.buffer ? "fn wrote a buffer of which every rank has a copy"
+                                  : "fn wrote its argument in place",
+              .remedy = leaf.buffer
+                            ? "use pmap, which takes means of batch statistics, or return it"
+                            : "let fn write a clone, and return it"});
+      }
+      if (shared && leaf.writes == RankWrites::mean) take_mean(laid_[i]);
+      store(leaf, laid_[i]);
+    }
+  }
+
+  void take_mean(const LaidOut& laid) const {
+    at::AutoDispatchBelowADInplaceOrView below;
+    AxisList axes;
+    for (const int axis : shared_axes(grid(), laid.manual)) axes.push_back(axis);
+    const bool real = laid.tensor.is_floating_point() || laid.tensor.is_complex();
+    const Request request =
+        Request::all_reduce(grid().mesh, axes, real ? Reduction::sum : Reduction::max);
+    const std::int64_t n = grid().mesh.shards(axes);
+    const auto given = static_cast<std::int64_t>(laid.locals.front().nbytes());
+    const Shards sums =
+        run_collective(request, laid.locals, {.bytes = (2 * (n - 1) * given + n - 1) / n},
+                       {.op = "local_map.mean", .where = ""});
+    if (is_meta(sums)) return;
+    for (std::size_t d = 0; d < sums.size(); ++d)
+      laid.locals[d].copy_(real ? sums[d] / n : sums[d]);
+  }
+
+  // What the ranks wrote is in the memory of the tensor that was laid out.
+  static void store(const RankLeaf& leaf, const LaidOut& laid) {
+    if (!laid.tensor.is_same(leaf.tensor)) {
+      leaf.tensor.copy_(is_sharded(leaf.tensor) ? laid.tensor : full(laid.tensor));
+      return;
+    }
+    mark_written(laid.tensor);
+  }
+
+  void record(const std::vector<at::Tensor>& results, std::uint64_t draw) {
+    RankHistory history{.grid = grid_};
+    std::vector<at::Tensor> differentiable, inputs;
+    std::vector<std::size_t> kept;
+    for (std::size_t i = 0; i < results.size(); ++i) {
+      if (std::ranges::none_of(given_, [&](const Given& given) { return given.computed[i]; }))
+        continue;
+      kept.push_back(i);
+      differentiable.push_back(results[i]);
+      history.results.push_back(sides_[i]);
+    }
+    for (std::size_t i = 0; i < laid_.size(); ++i) {
+      inputs.push_back(laid_[i].tensor);
+      history.inputs.push_back({.shape = shape_of(laid_[i].tensor), .manual = laid_[i].manual});
+      if (!anyone_wrote(i) && !arguments_[i].buffer) history.read.push_back(laid_[i].tensor);
+    }
+    for (Given& given : given_) {
+      RankGraph graph = std::move(given.graph);
+      torch::autograd::edge_list edges;
+      for (const std::size_t i : kept) edges.push_back(graph.results[i]);
+      graph.results = std::move(edges);
+      history.graphs.push_back(std::move(graph));
+    }
+    if (kept.empty()) return;
+    history.seeds = draw_seeds(grid(), options_.random, true, draw);
+    set_history(differentiable, inputs, std::move(history));
+  }
+
+  const std::shared_ptr<const RankGrid> grid_;
+  const RankProgramOptions& options_;
+  const std::vector<RankLeaf>& arguments_;
+  RankCode& code_;
+  const std::vector<LaidOut> laid_;
+  std::vector<Given> given_;
+  std::vector<RankSide> sides_;  // by result
+};
+
+}  // namespace
+
+RankProgram::RankProgram(const Mesh& mesh, RankProgramOptions options)
+    : grid_(std::make_shared<const RankGrid>(mesh, options.manual_axes)),
+      options_(std::move(options)) {}
+
+std::size_t RankProgram::ranks() const { return grid_->ranks.size(); }
+
+std::vector<at::Tensor> RankProgram::run(const std::vector<RankLeaf>& arguments,
+                                         RankCode& code) const {
+  return Call(grid_, options_, arguments, code).run();
+}
+
+}  // namespace meshtorch
