@@ -208,7 +208,8 @@ void NewLeaves::fill(const TreeSlot& was, const at::Tensor& value, const at::Ten
   replace_value(handle, value.detach());
   if (history == History::keep && value.grad_fn() != nullptr) {
     torch::autograd::impl::set_gradient_edge(handle, torch::autograd::impl::gradient_edge(value));
-  } else if (torch::autograd::isDifferentiableType(value.scalar_type())) {
+  } else if (history == History::leaf &&
+             torch::autograd::isDifferentiableType(value.scalar_type())) {
     handle.requires_grad_(was.tensor.requires_grad());
   }
 }

@@ -116,12 +116,14 @@ TreeSlots slots_of(Tree& tree) {
 class NewLeaves {
  public:
   enum class Modules { clone, keep };
-  enum class History { cut, keep };  // of what clones hold: keep makes them no autograd leaves
+  // What a clone's tensors are to autograd: leaves that require a gradient as the old ones do; constants;
+  // what has the graph of the value.
+  enum class History { leaf, constant, keep };
 
   // values: one a slot of `old`. Throws Error with a path: a module that cannot be cloned, whose clone has
   // other leaves or unties tied ones; an undefined value for a module's tensor.
   NewLeaves(std::string op, const TreeSlots& old, const std::vector<at::Tensor>& values,
-            Modules modules, History history = History::cut);
+            Modules modules, History history = History::leaf);
 
   template <class T>
   static constexpr bool kLeaf = kTreeLeaf<T>;
@@ -194,7 +196,7 @@ template <class Tree>
 Tree with_values(const std::string& op, const Tree& tree, const TreeSlots& slots,
                  const std::vector<at::Tensor>& values,
                  NewLeaves::Modules modules = NewLeaves::Modules::clone,
-                 NewLeaves::History history = NewLeaves::History::cut) {
+                 NewLeaves::History history = NewLeaves::History::leaf) {
   return rebuild(tree, NewLeaves(op, slots, values, modules, history));
 }
 
