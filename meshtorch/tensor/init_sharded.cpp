@@ -35,28 +35,6 @@ class RandomBefore {
   Runtime::RandomState runtime_ = Runtime::current().random();
 };
 
-// As shard() gives them to the rules.
-std::vector<Leaf> leaves_of(const TreeSlots& tree) {
-  std::map<const void*, int> uses;
-  for (const TreeSlot& slot : tree.slots) {
-    if (slot.tensor.defined()) ++uses[slot.tensor.unsafeGetTensorImpl()];
-  }
-  std::map<const void*, int> ties;
-  std::vector<Leaf> leaves;
-  for (const TreeSlot& slot : tree.slots) {
-    if (!slot.tensor.defined()) continue;
-    const void* handle = slot.tensor.unsafeGetTensorImpl();
-    const bool tied = uses[handle] > 1;
-    const int tie = tied ? ties.emplace(handle, static_cast<int>(ties.size())).first->second : -1;
-    leaves.push_back({.path = slot.path,
-                      .shape = slot.tensor.sizes().vec(),
-                      .item_size = static_cast<std::int64_t>(slot.tensor.element_size()),
-                      .tie = tie,
-                      .buffer = slot.buffer});
-  }
-  return leaves;
-}
-
 bool lies_so(const at::Tensor& tensor, const Mesh& mesh, const Layout& layout) {
   const ShardedView* view = sharded_view(tensor);
   return view != nullptr && view->mesh() == mesh && view->layout() == layout;
@@ -121,7 +99,7 @@ std::unique_ptr<InitPlan::Scope, InitPlan::Close> InitPlan::open_second() {
 
 void InitPlan::match(const TreeSlots& tree) {
   parts_->before.put_back();
-  parts_->report = parts_->rules.match(parts_->mesh, leaves_of(tree));
+  parts_->report = parts_->rules.match(parts_->mesh, tree.leaves());
   InitCalls& calls = parts_->calls;
   const std::map<std::size_t, Shape> births = calls.births();
   std::set<std::size_t> leaf_births;

@@ -3,9 +3,12 @@
 // State as data, on modules whose tensors lie on a mesh.
 #include <gmock/gmock.h>
 
+#include <algorithm>
+
 #include <meshtorch/base/testing.h>
 #include <meshtorch/models/cnn.h>
 #include <meshtorch/models/gpt.h>
+#include <meshtorch/tensor/display.h>
 #include <meshtorch/tensor/state.h>
 
 #include "compare.h"
@@ -252,6 +255,106 @@ TEST(State, Prints) {
             "weight                    parameter        [4, 2]  Float  P(tp) on (tp=2)\n"
             "mask                      buffer           [3]     Float  P() on (tp=2)\n"
             "norm.num_batches_tracked  batch statistic  []      Long   P() on (tp=2)\n");
+}
+
+mt::Gpt shown_gpt(const mt::Mesh& mesh) {
+  mt::Gpt model(mt::GptOptions{
+      .vocabulary = 5, .length = 2, .width = 4, .layers = 1, .heads = 2, .tied = true});
+  mt::shard(*model, mesh, mt::gpt_sharding());
+  model->named_parameters()["positions.weight"].set_requires_grad(false);
+  return model;
+}
+
+// 5 rows over 2: the larger part has 3.
+TEST(Display, IsATableOfModules) {
+  mt::Runtime runtime({.devices = 4});
+  const auto model = shown_gpt(runtime.make_mesh({{"dp", 2}, {"tp", 2}}));
+  const std::string table = mt::display(*model).to_string();
+  const auto top = table.substr(0, table.find("    0: GptBlock"));
+  EXPECT_EQ(top,
+            "module                         kind              shape    dtype  layout    bytes  per "
+            "device  note\n"
+            "-----------------------------  ----------------  -------  -----  --------  -----  "
+            "----------  ----\n"
+            "Gpt                                                                        1,120      "
+            "   648\n"
+            "  tokens: Embedding                                                           80      "
+            "    48\n"
+            "    weight                     parameter         [5, 4]   Float  P(tp)        80      "
+            "    48\n"
+            "  positions: Embedding                                                        32      "
+            "    32\n"
+            "    weight                     frozen parameter  [2, 4]   Float  P()          32      "
+            "    32\n"
+            "  dropout: Dropout                                                             0      "
+            "     0\n"
+            "  layers: ModuleList                                                         976      "
+            "   536\n");
+  const auto bottom = table.substr(table.find("  norm: LayerNorm"));
+  EXPECT_EQ(bottom,
+            "  norm: LayerNorm                                                             32      "
+            "    32\n"
+            "    weight                     parameter         [4]      Float  P()          16      "
+            "    16\n"
+            "    bias                       parameter         [4]      Float  P()          16      "
+            "    16\n"
+            "on (dp=2, tp=2): 280 parameters, 1,120 bytes, 648 on a device\n");
+}
+
+TEST(Display, AddsUpWhatIsThereOnce) {
+  mt::Runtime runtime({.devices = 4});
+  const auto mesh = runtime.make_mesh({{"tp", 4}});
+  Odd odd;
+  const mt::Display plain = mt::display(*odd);
+  EXPECT_EQ(plain.summary(), "8 parameters, 76 bytes");
+  mt::shard(*odd, mesh, {{"weight|again", P("tp")}});
+  const mt::Display display = mt::display(*odd);
+  std::vector<std::string> lines;
+  for (const mt::DisplayRow& row : display.rows())
+    lines.push_back(mt::text(row.depth, " ", row.name, ", ", row.kind, " ", row.layout, " ",
+                             row.bytes, " ", row.bytes_per_device, " ", row.note));
+  EXPECT_THAT(lines, ElementsAre("0 Odd,   76 52 ", "1 weight, parameter P(tp) 32 8 ",
+                                 "1 again, parameter P(tp) 32 8 tied to weight",
+                                 "1 mask, buffer P() 12 12 ", "1 running_mean, buffer P() 8 8 ",
+                                 "1 norm: BatchNorm1d,   24 24 ",
+                                 "2 running_mean, batch statistic P() 8 8 ",
+                                 "2 running_var, batch statistic P() 8 8 ",
+                                 "2 num_batches_tracked, batch statistic P() 8 8 "));
+  EXPECT_EQ(display.summary(), "on (tp=4): 8 parameters, 76 bytes, 52 on a device");
+}
+
+// Where a module lies on two meshes each layout names its own.
+TEST(Display, NamesEachMesh) {
+  mt::Runtime runtime({.devices = 4});
+  torch::nn::Sequential two(torch::nn::Linear(4, 4), torch::nn::Linear(4, 4));
+  mt::replicate(*two[0], runtime.make_mesh({{"tp", 4}}));
+  mt::replicate(*two[1], runtime.make_mesh({{"dp", 4}}));
+  const mt::Display display = mt::display(*two);
+  EXPECT_EQ(display.rows()[2].layout, "P() on (tp=4)");
+  EXPECT_THAT(display.summary(), HasSubstr("on (dp=4), (tp=4): 40 parameters"));
+}
+
+TEST(Display, IsAPageWhoseTextIsText) {
+  struct ScriptImpl : torch::nn::Module {
+    ScriptImpl() { register_parameter("<script>alert(\"1\")&</script>", torch::ones({2})); }
+  };
+  const auto page = mt::display(ScriptImpl()).to_html();
+  EXPECT_THAT(page, HasSubstr("&lt;script&gt;alert(&quot;1&quot;)&amp;&lt;/script&gt;"));
+  EXPECT_THAT(page, testing::Not(HasSubstr("<script")));
+  mt::Runtime runtime({.devices = 4});
+  const auto model = shown_gpt(runtime.make_mesh({{"dp", 2}, {"tp", 2}}));
+  const auto gpt = mt::display(*model).to_html();
+  const auto count = [&](const std::string& word) {
+    std::size_t found = 0;
+    for (auto at = gpt.find(word); at != std::string::npos; at = gpt.find(word, at + 1)) ++found;
+    return found;
+  };
+  const auto rows = mt::display(*model).rows();
+  EXPECT_EQ(count("<div class=\"row\">"), rows.size());
+  EXPECT_EQ(count("<details"),
+            std::size_t(std::ranges::count_if(rows, &mt::DisplayRow::is_module)));
+  EXPECT_EQ(count("<details"), count("</details>"));
+  EXPECT_EQ(count("http"), 0u);
 }
 
 }  // namespace
