@@ -7,6 +7,7 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/tensor/dispatch.h>
 #include <meshtorch/tensor/meta.h>
+#include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/sharding.h>
 
 namespace meshtorch {
@@ -72,6 +73,7 @@ bool equal(const at::Tensor& self, const at::Tensor& other) {
           .remedy = "give both the same dtype"});
   }
   if (self.sizes() != other.sizes()) return false;
+  if (self.is_same(other) && is_meta(self)) return true;  // self-attention asks
   return self.eq(other).all().item<bool>();
 }
 

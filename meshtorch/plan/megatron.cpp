@@ -2,7 +2,7 @@
 #include <meshtorch/plan/megatron.h>
 
 #include <algorithm>
-#include <numeric>
+#include <regex>
 #include <set>
 
 #include <meshtorch/base/error.h>
@@ -11,7 +11,7 @@
 namespace meshtorch {
 namespace {
 
-using Leaves = std::vector<std::pair<std::string, at::Tensor>>;
+using Leaves = std::vector<PathLeaf>;
 
 // A dim of a leaf.
 struct Place {
@@ -30,24 +30,42 @@ struct Group {
   MegatronGroup report;
 };
 
-// "layers.3.mlp.up.weight" -> "layers.*.mlp.up.weight".
+// "layers.3.mlp.0.weight" -> "layers.*.mlp.0.weight": the first number is that of a layer.
 std::string layers_as_one(const std::string& path) {
-  std::string out;
-  std::size_t begin = 0;
-  while (begin <= path.size()) {
-    const std::size_t end = std::min(path.find('.', begin), path.size());
-    const std::string part = path.substr(begin, end - begin);
-    const bool number = !part.empty() && std::ranges::all_of(part, [](unsigned char c) {
-      return c >= '0' && c <= '9';
-    });
-    out += (begin == 0 ? "" : ".") + (number ? "*" : part);
-    begin = end + 1;
-  }
-  return out;
+  static const std::regex number("(^|\\.)[0-9]+(?=\\.|$)");
+  return std::regex_replace(path, number, "$1*", std::regex_constants::format_first_only);
 }
 
 bool is_matrix(const at::Tensor& tensor) {
   return tensor.dim() >= 2 && tensor.is_floating_point() && tensor.requires_grad();
+}
+
+std::string_view kind_name(MegatronGroup::Kind kind) {
+  switch (kind) {
+    case MegatronGroup::Kind::heads:
+      return "heads";
+    case MegatronGroup::Kind::vocabulary:
+      return "vocabulary";
+    case MegatronGroup::Kind::hidden:
+      return "hidden";
+  }
+  return "";
+}
+
+// "cut    hidden, 256, in 2 layers: 1 collective forward, 1 backward in each", its dims below.
+std::string describe(const MegatronGroup& group, const std::string& axis, std::int64_t size) {
+  std::string out = text(group.cut ? "cut    " : "whole  ", kind_name(group.kind), ", ");
+  out += group.pieces > 0 ? text(group.pieces, " x ", group.size / group.pieces)
+                          : std::to_string(group.size);
+  if (group.features > 1) out += text(", ", group.features, " times");
+  if (group.cut) {
+    out += text(" over ", axis, "=", size, ": ", group.cost.forward, " + ", group.cost.backward,
+                " collectives each");
+  } else {
+    out += ": " + group.why;
+  }
+  for (const std::string& member : group.members) out += "\n         " + member;
+  return out + "\n";
 }
 
 class Search {
@@ -102,10 +120,16 @@ class Search {
     return sum;
   }
 
+  std::int64_t matrices(const Candidate& candidate) const {
+    return std::ranges::count_if(candidate.places, [&](const Place& place) {
+      return is_matrix(tensors_[place.leaf]) && !tied(place.leaf);
+    });
+  }
+
   std::vector<std::string> signature(const Candidate& candidate) const {
     std::set<std::string> parts;
     for (const Place& place : candidate.places)
-      parts.insert(text(layers_as_one(leaves_[place.leaf].first), " dim ", place.dim));
+      parts.insert(text(layers_as_one(leaves_[place.leaf].path), " dim ", place.dim));
     return {parts.begin(), parts.end()};
   }
 
@@ -144,10 +168,10 @@ class Search {
                   : feature.pieces > 0       ? MegatronGroup::Kind::heads
                                              : MegatronGroup::Kind::hidden;
     report.members = names;
-    if (apart) {
+    if (apart || (group.members.size() == 1 && group.members[0].places.size() <= 4)) {
       report.members.clear();
       for (const Place& place : group.members[0].places)
-        report.members.push_back(text(leaves_[place.leaf].first, " dim ", place.dim));
+        report.members.push_back(text(leaves_[place.leaf].path, " dim ", place.dim));
     }
     report.features = static_cast<std::int64_t>(group.members.size());
     report.pieces = feature.pieces;
@@ -167,15 +191,22 @@ class Search {
     if (!feature.whole_by.empty()) {
       report.why = feature.whole_by + " needs it whole";
     } else if (report.pieces % size_ != 0) {
-      report.why = text(report.pieces, report.pieces == 1 ? " piece" : " heads or groups",
-                        " cannot be cut into ", size_, " equal parts");
+      report.uneven = true;
+      report.why = text(report.pieces, report.pieces == 1 ? " head or group" : " heads or groups",
+                        " cannot be shared out to ", axis_, "=", size_);
     } else if (smallest(group) < size_) {
       report.why = text("a dim of ", smallest(group), " is smaller than ", axis_, "=", size_);
     } else if (conflicts(group.members[0].places, group.members[0].places)) {
       report.why = "a matrix has it on both dims";
     } else {
       report.cost = measure({group.members[0].places});
-      if (!report.cost.moved.empty()) report.why = "would move: " + report.cost.moved.front();
+      const std::int64_t each = report.cost.forward + report.cost.backward;
+      if (!report.cost.moved.empty()) {
+        report.why = "would move: " + report.cost.moved.front();
+      } else if (each > 2 * matrices(group.members[0])) {
+        report.why = text(report.cost.forward, " + ", report.cost.backward,
+                          " collectives, more than two a matrix");
+      }
     }
   }
 
@@ -244,22 +275,18 @@ class Search {
       cut_.emplace_back(member.places, group.report.members.front());
   }
 
-  static std::string_view name(MegatronGroup::Kind kind) {
-    switch (kind) {
-      case MegatronGroup::Kind::heads:
-        return "heads";
-      case MegatronGroup::Kind::vocabulary:
-        return "vocabulary";
-      case MegatronGroup::Kind::hidden:
-        return "hidden";
-    }
-    return "";
-  }
-
-  std::string note(const Group& group, const Place& place) const {
-    const std::string kind(name(group.report.kind));
-    if (tensors_[place.leaf].dim() < 2) return kind;
-    return (place.dim == 0 ? "column, " : "row, ") + kind;
+  SpecTable::Entry entry(const Group& group, const Place& place) const {
+    const at::Tensor& tensor = tensors_[place.leaf];
+    const MegatronGroup& report = group.report;
+    SpecTable::Entry entry;
+    std::string note(kind_name(report.kind));
+    if (!report.cut) note = "whole: " + report.why;
+    if (report.cut) entry.spec = specs({{place}})[place.leaf];
+    if (report.cut && tensor.dim() > 1) note = (place.dim == 0 ? "column, " : "row, ") + note;
+    entry.note = note;
+    if (report.cut && report.pieces > 0 && report.kind == MegatronGroup::Kind::heads)
+      entry.heads = {report.pieces, static_cast<int>(place.dim)};
+    return entry;
   }
 
   MegatronReport report(const std::vector<Group>& groups) const {
@@ -268,13 +295,14 @@ class Search {
     std::set<std::size_t> cut;
     for (const Group& group : groups) {
       out.groups.push_back(group.report);
-      if (!group.report.cut) continue;
+      // That heads do not go round is for the reader of the match report, too.
+      const bool told = group.report.kind == MegatronGroup::Kind::heads && group.report.uneven;
+      if (!group.report.cut && !told) continue;
       for (const Candidate& member : group.members) {
-        const auto specs_of_member = specs({member.places});
         for (const Place& place : member.places) {
-          cut.insert(place.leaf);
-          out.entries[leaves_[place.leaf].first] = {specs_of_member[place.leaf],
-                                                    note(group, place)};
+          SpecTable::Entry& mine = out.entries[leaves_[place.leaf].path];
+          if (group.report.cut || mine.note.empty()) mine = entry(group, place);
+          if (group.report.cut) cut.insert(place.leaf);
         }
       }
     }
@@ -303,8 +331,8 @@ class Search {
 MegatronReport MegatronRule::record(const torch::nn::Module& module, const Mesh& mesh,
                                     const Forward& forward) const {
   Leaves leaves;
-  for (const auto& item : module.named_parameters()) leaves.emplace_back(item.key(), item.value());
-  for (const auto& item : module.named_buffers()) leaves.emplace_back(item.key(), item.value());
+  for (const auto& item : module.named_parameters()) leaves.push_back({item.key(), item.value()});
+  for (const auto& item : module.named_buffers()) leaves.push_back({item.key(), item.value()});
   return record(leaves, mesh, forward);
 }
 
@@ -315,29 +343,15 @@ MegatronReport MegatronRule::record(const Leaves& leaves, const Mesh& mesh,
 }
 
 std::string MegatronReport::to_string() const {
-  Table table({{"feature"},
-               {"of each", Align::right},
-               {"count", Align::right},
-               {"elements", Align::right},
-               {"forward", Align::right},
-               {"backward", Align::right},
-               {"choice"}});
-  for (const MegatronGroup& group : groups) {
-    const bool tried = group.cut || group.why.starts_with("shares") ||
-                       group.why.starts_with("with what") || group.why.starts_with("would");
-    table.add({join(group.members, " + "),
-               group.pieces > 0 ? text(group.pieces, " x ", group.size / group.pieces)
-                                : std::to_string(group.size),
-               std::to_string(group.features), with_commas(group.elements),
-               tried ? std::to_string(group.cost.forward) : "",
-               tried ? std::to_string(group.cost.backward) : "",
-               group.cut ? "cut" : "whole: " + group.why});
-  }
-  return table.to_string() + text(with_commas(cut_elements), " of ", with_commas(elements),
-                                  " elements of matrices are cut over ", axis, "=", size,
-                                  "; a step takes ", cost.forward, " collectives forward and ",
-                                  cost.backward, " backward, ", with_commas(cost.bytes),
-                                  " bytes per device\n");
+  std::vector<const MegatronGroup*> order;
+  for (const MegatronGroup& group : groups) order.push_back(&group);
+  std::ranges::stable_partition(order, [](const MegatronGroup* group) { return group->cut; });
+  std::string out;
+  for (const MegatronGroup* group : order) out += describe(*group, axis, size);
+  return out + text(with_commas(cut_elements), " of ", with_commas(elements),
+                    " elements of matrices are cut over ", axis, "=", size, ".\nA step takes ",
+                    cost.forward, " collectives forward, ", cost.backward, " backward and ",
+                    cost.small, " small ones, ", with_commas(cost.bytes), " bytes per device.\n");
 }
 
 }  // namespace meshtorch

@@ -28,6 +28,8 @@
 #include <torch/nn/module.h>
 
 #include <meshtorch/plan/record.h>
+#include <meshtorch/tensor/tree.h>
+#include <meshtorch/tree/spec_table.h>
 
 namespace meshtorch {
 
@@ -40,24 +42,24 @@ struct MegatronGroup {
   std::int64_t pieces = 0;           // heads; 0: any number of pieces
   std::int64_t elements = 0;         // of the matrices that all of them cut
   bool cut = false;
-  std::string why;  // "native_layer_norm needs it whole"
-  StepCost cost;    // of cutting one of them alone; zero where it was not tried
+  bool uneven = false;  // heads or groups that the axis does not divide
+  std::string why;      // "native_layer_norm needs it whole"
+  StepCost cost;        // of cutting one of them alone; zero where it was not tried
 };
 
 struct MegatronReport {
   std::string axis;
   std::int64_t size = 1;              // of the axis
   std::vector<MegatronGroup> groups;  // most elements first
-  struct Entry {
-    PartitionSpec spec;
-    std::string note;  // "column, heads"; empty: whole
-  };
-  std::map<std::string, Entry> entries;  // by path, all leaves
-  StepCost cost;                         // of a step with all of them
-  std::int64_t elements = 0;             // of all matrices
+  // By path, all leaves; notes say "column, heads".
+  std::map<std::string, SpecTable::Entry> entries;
+  StepCost cost;              // of a step with all of them
+  std::int64_t elements = 0;  // of all matrices
   std::int64_t cut_elements = 0;
 
-  // The choice as a table of groups, then what a step costs.
+  // The choice as a rule for shard().
+  SpecTable table() const { return {"MegatronRule(" + axis + ")", entries}; }
+  // Every kind of feature, cut ones first, and why; then what a step costs.
   std::string to_string() const;
 };
 
@@ -72,9 +74,9 @@ class MegatronRule {
   // forward that depends on values (item(), boolean indices) or on no parameter, and what forward throws.
   MegatronReport record(const torch::nn::Module& module, const Mesh& mesh,
                         const Forward& forward) const;
-  // The same for tensors under any names.
-  MegatronReport record(const std::vector<std::pair<std::string, at::Tensor>>& leaves,
-                        const Mesh& mesh, const Forward& forward) const;
+  // Of any tree: record(tree_leaves_with_path(tree), mesh, forward).
+  MegatronReport record(const std::vector<PathLeaf>& leaves, const Mesh& mesh,
+                        const Forward& forward) const;
 
  private:
   std::string axis_;

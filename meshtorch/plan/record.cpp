@@ -3,6 +3,7 @@
 
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <map>
 
 #include <meshtorch/base/error.h>
@@ -97,6 +98,25 @@ void check_result(const at::Tensor& result) {
         .remedy = "return the loss, or what the model computes"});
 }
 
+bool is_moved(const LedgerEntry& entry) {
+  return entry.origin == Origin::implied && entry.kind != Collective::all_reduce &&
+         entry.kind != Collective::reduce_scatter;
+}
+
+StepCost cost_of(const std::vector<LedgerEntry>& entries, std::size_t forward) {
+  StepCost cost;
+  std::int64_t largest = 0;
+  for (const LedgerEntry& entry : entries) largest = std::max(largest, entry.bytes);
+  for (std::size_t i = 0; i < entries.size(); ++i) {
+    cost.bytes += entries[i].bytes;
+    if (is_moved(entries[i]))
+      cost.moved.push_back(text(name(entries[i].kind), " of ", entries[i].op));
+    const bool small = entries[i].bytes * 16 < largest;
+    ++(small ? cost.small : i < forward ? cost.forward : cost.backward);
+  }
+  return cost;
+}
+
 }  // namespace
 
 FeatureRecord record_features(const std::vector<at::Tensor>& tensors, const Forward& forward) {
@@ -120,31 +140,18 @@ StepCost measure_step(const std::vector<at::Tensor>& tensors,
   dry_run_scope dry(mesh);
   const mode_scope mode(Mode::automatic);
   const StandIns stand_ins(tensors, dry.mesh(), specs);
-  StepCost cost;
-  const auto note = [&](std::int64_t& count) {
-    for (const LedgerEntry& entry : dry.ledger().entries()) {
-      cost.bytes += entry.bytes;
-      if (entry.origin == Origin::implied && entry.kind != Collective::all_reduce &&
-          entry.kind != Collective::reduce_scatter) {
-        cost.moved.push_back(text(name(entry.kind), " of ", entry.op));
-      }
-      ++(entry.bytes <= 16 ? cost.numbers : count);
-    }
-    dry.ledger().clear();
-  };
   at::Tensor result = forward();
   check_result(result);
   result = reshard(result, P());
-  note(cost.forward);
+  const std::size_t forward_entries = dry.ledger().entries().size();
   if (result.requires_grad()) {
     std::vector<at::Tensor> trained;
     for (const at::Tensor& tensor : tensors) {
       if (tensor.requires_grad()) trained.push_back(tensor);
     }
     torch::autograd::grad({result.sum()}, trained, {}, false, false, /*allow_unused=*/true);
-    note(cost.backward);
   }
-  return cost;
+  return cost_of(dry.ledger().entries(), forward_entries);
 }
 
 }  // namespace meshtorch

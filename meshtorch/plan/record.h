@@ -30,11 +30,11 @@ FeatureRecord record_features(const std::vector<at::Tensor>& tensors, const Forw
 // What one forward and its backward communicate along the one axis of `mesh` with the tensors laid out as
 // `specs` say, the result whole in the end.
 struct StepCost {
-  std::int64_t forward = 0;  // collectives that an algorithm needs, of more than a number
+  std::int64_t forward = 0;  // collectives of activations
   std::int64_t backward = 0;
-  std::int64_t numbers = 0;  // those of one element a device: a loss
-  std::int64_t bytes = 0;    // of all of them
-  // What an op moved because it cannot use it where it is: "all-gather of aten::mm (mat2)"; empty: nothing.
+  std::int64_t small = 0;  // those of less than a sixteenth of the largest: statistics, a loss
+  std::int64_t bytes = 0;  // of all of them
+  // What an op moved because it cannot use it where it is: "all-gather of aten::mm"; empty: nothing.
   std::vector<std::string> moved;
 };
 

@@ -32,7 +32,7 @@ struct Cost {
   double charged = 0;  // and later
   double later = 0;    // what reducing the results will cost that is not charged
   int changes = 0;     // operands whose layout changes
-  int spread = 0;      // whole joint operands that become unreduced
+  int spread = 0;      // whole joint operands that become unreduced; negative where that is wanted
 };
 
 bool cheaper(const Way& a, const Cost& x, const Way& b, const Cost& y) {
@@ -60,6 +60,7 @@ class Propagation {
         mesh_(mesh),
         operands_(operands),
         pinned_(options.pinned.value_or(-1)),
+        accumulates_(options.accumulates),
         ways_(kMaxAxes) {
     check();
   }
@@ -290,7 +291,7 @@ class Propagation {
       if (from >= 0 && to == kUnreduced && !rule_.joint[i]) return std::nullopt;
       total.moved += move_cost(static_cast<int>(i), axis, from, to);
       total.changes += from != to;
-      total.spread += from == kWhole && to == kUnreduced;
+      if (from == kWhole && to == kUnreduced) total.spread += accumulates_ ? -1 : 1;
     }
     const double n = static_cast<double>(mesh_.axis_size(axis));
     for (std::size_t o = 0; o < way.outputs.size(); ++o) {
@@ -395,6 +396,7 @@ class Propagation {
   const Mesh& mesh_;
   const std::vector<std::optional<Operand>>& operands_;
   const int pinned_;
+  const bool accumulates_;
   std::vector<std::optional<Way>>
       ways_;  // by axis: this round's where settled, else the last one's
   AxisSet settled_;

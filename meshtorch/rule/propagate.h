@@ -44,6 +44,9 @@ struct Placement {
 struct PropagateOptions {
   // This operand is written in place: its layout must stay what it is.
   std::optional<int> pinned;
+  // More will be added to the result: where it costs the same, an unreduced summand stays so and the whole
+  // ones are spread, so that one reduction serves all.
+  bool accumulates = false;
 };
 
 // Operands that are absent in the rule are nullopt. With a pinned operand the result is nullopt where

@@ -2,6 +2,7 @@
 #include <meshtorch/tensor/decision.h>
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/node.h>
 
 #include <algorithm>
 #include <functional>
@@ -74,7 +75,8 @@ void decide_by_rule(Decision& decision, const Frame& frame) {
   const std::vector<int> written = written_operands(frame);
   // Of several none is pinned: those that had to move are brought back.
   if (written.size() != 1) {
-    decision.placement = *propagate(decision.rule, frame.mesh, operands);
+    decision.placement = *propagate(decision.rule, frame.mesh, operands,
+                                    {.pinned = {}, .accumulates = frame.sums_gradients});
     return;
   }
   const auto self = static_cast<std::size_t>(written[0]);
@@ -252,8 +254,8 @@ void append_tensor(std::vector<std::uint64_t>& key, const Frame& frame, std::siz
     return;
   }
   const ShardedView* view = frame.views[i];
-  const std::uint64_t unreduced =
-      view == nullptr || frame.info.kind == OpKind::factory ? 0 : view->unreduced().bits();
+  const bool reduced = frame.info.kind == OpKind::factory || frame.reads_reduced(i);
+  const std::uint64_t unreduced = view == nullptr || reduced ? 0 : view->unreduced().bits();
   key.push_back(static_cast<std::uint64_t>(tensor.scalar_type()) << 32 |
                 static_cast<std::uint64_t>(tensor.dim()) << 16 | unreduced << 1 |
                 (view != nullptr));
@@ -358,7 +360,41 @@ void Frame::find_mesh() {
 }
 
 Layout Frame::layout(std::size_t operand) const {
-  return views[operand] ? views[operand]->layout() : Layout::replicated(tensors[operand].dim());
+  if (views[operand] == nullptr) return Layout::replicated(tensors[operand].dim());
+  return reads_reduced(operand) ? views[operand]->reduced->layout : views[operand]->layout();
+}
+
+namespace {
+
+// The whole sum is there, beside the summands.
+bool is_reduced(const ShardedView* view) {
+  return view != nullptr && view->reduced != nullptr &&
+         view->reduced->version == view->allocation()->version &&
+         view->reduced->layout == Layout{view->dims(), {}};
+}
+
+}  // namespace
+
+bool Frame::reads_reduced(std::size_t operand) const {
+  const ShardedView* view = views[operand];
+  if (!is_reduced(view) || view->unreduced().empty()) return false;
+  if (info.writes || info.kind != OpKind::generic || info.gives_views()) return false;
+  bool beside = false;
+  for (std::size_t i = 0; i < tensors.size(); ++i) {
+    if (i == operand || !tensors[i].defined()) continue;
+    beside = true;
+    // Partial sums are added as they are.
+    if (info.joint && views[i] != nullptr && !views[i]->unreduced().empty()) return false;
+  }
+  return beside;
+}
+
+void Frame::find_sums() {
+  if (info.base != "aten::add.Tensor" || info.writes || at::GradMode::is_enabled()) return;
+  if (!views[0] || !views[1] || tensors[0].sizes() != tensors[1].sizes()) return;
+  const bool first = views[0]->unreduced().empty(), second = views[1]->unreduced().empty();
+  if (first == second || is_reduced(views[first ? 1 : 0])) return;
+  sums_gradients = torch::autograd::get_current_node() != nullptr;
 }
 
 std::string Frame::operand_name(std::size_t operand) const {
@@ -399,7 +435,7 @@ std::size_t DecisionCache::Hash::operator()(const Key& key) const {
 
 void DecisionCache::write_key(Key& key, const Frame& frame) const {
   key.clear();
-  key.push_back(frame.mesh.id());
+  key.push_back(frame.mesh.id() << 1 | frame.sums_gradients);
   for (std::size_t i = 0; i < frame.info.arguments.size(); ++i) {
     if (frame.info.arguments[i].kind == ArgumentKind::attribute) continue;
     key.push_back(frame.argument_operands[i].size());

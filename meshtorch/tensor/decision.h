@@ -26,6 +26,8 @@ struct Frame {
   std::vector<ShardedView*> views;                  // null: plain or undefined
   std::vector<std::vector<int>> argument_operands;  // per argument
   bool meta = false;
+  // Autograd adds up the gradients of a tensor with several readers, one of which gave an unreduced one.
+  bool sums_gradients = false;
 
   Frame(const OpInfo& info, const c10::IValue* arguments);
 
@@ -33,6 +35,10 @@ struct Frame {
   void find_mesh();
   // Some sharded operand has no values, so nothing of this call has.
   void find_meta();
+  void find_sums();
+  // Of an unreduced operand that was reduced for an earlier reader the op reads the reduced value, which
+  // costs nothing any more; where it is alone, or one of several summands, the op may keep it unreduced.
+  bool reads_reduced(std::size_t operand) const;
   Layout layout(std::size_t operand) const;  // of a plain one: replicated
   std::string operand_name(std::size_t operand) const;
   at::Device device() const;    // of the sharded operands' locals

@@ -3,6 +3,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+
 #include <c10/core/AutogradState.h>
 
 #include <meshtorch/base/error.h>
@@ -104,10 +106,12 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
     check_written(frame);
     adopt_accumulation(frame);
   }
+  frame.find_sums();
   std::shared_ptr<const Decision> kept = decisions_.find(dispatch_.runtime(), frame);
   if (settle_buffer(frame, *kept) || adopt_fresh(frame, *kept))
     kept = decisions_.find(dispatch_.runtime(), frame);
   const Decision& decision = *kept;
+  if (!info_->joint) info_->joint = std::ranges::find(decision.rule.joint, true) != decision.rule.joint.end();
   const bool ruled = decision.run != Decision::Run::gather;
   if (observer != nullptr) observer->reads(frame, ruled ? &decision.rule : nullptr);
   switch (decision.run) {

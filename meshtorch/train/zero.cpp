@@ -100,9 +100,9 @@ void check(const std::vector<at::Tensor>& parameters, const ZeroOptions& options
     if (view->mesh() != sharded_view(parameters[0])->mesh()) {
       refuse(where, "is on another mesh than parameter 0", "use one Zero per mesh");
     }
-    if (view->layout().sharded().contains(axis)) {
+    if (view->layout().sharded().contains(axis) && options.stage != 3) {
       refuse(where, "is sharded over \"" + options.axis + "\" already: " + describe(parameters[i]),
-             "shard parameters over other axes");
+             "shard parameters over other axes, or use stage 3, which keeps them so");
     }
     if (!view->unreduced().empty())
       refuse(where, "is unreduced: " + describe(parameters[i]), "reshard it first");
@@ -127,6 +127,7 @@ PartitionSpec zero_spec(const NamedSharding& sharding, const std::vector<std::in
   const Mesh& mesh = sharding.mesh;
   Layout layout = resolve(mesh, sharding.spec, static_cast<std::int64_t>(shape.size()), "Zero");
   const int index = mesh.axis(axis);
+  if (layout.sharded().contains(index)) return sharding.spec;
   const int best = divisible_dim(mesh, shape, layout, index);
   if (best >= 0) layout.dims[static_cast<std::size_t>(best)].push_back(index);
   return spec_of(mesh, layout);

@@ -100,7 +100,8 @@ class ZeroLeaf;
 class ZeroEngine {
  public:
   // Every parameter must be a leaf, a sharded tensor of one mesh that has the axis, whole over that axis,
-  // and in no other Zero that is alive. Parameters are changed in place: their dtype by `precision`, where they are kept by stage 3. A
+  // and in no other Zero that is alive. In stage 3 it may lie over the axis already (FsdpRule,
+  // init_sharded): it is kept as it lies, and ops see it without. Parameters are changed in place: their dtype by `precision`, where they are kept by stage 3. A
   // parameter that requires no gradient has no state; unfreezing it later is an Error at step().
   ZeroEngine(std::vector<at::Tensor> parameters, ZeroOptions options);
 

@@ -35,6 +35,27 @@ at::Tensor laid_out(const at::Tensor& tensor, const PartitionSpec& spec, at::Sca
   return reshard(whole, spec);
 }
 
+// As ops see it that lies over the axis already (FsdpRule): without.
+PartitionSpec without_axis(const NamedSharding& sharding, std::int64_t rank,
+                           const std::string& axis) {
+  Layout layout = resolve(sharding.mesh, sharding.spec, rank, "Zero");
+  const AxisSet gone = AxisSet::of(sharding.mesh.axis(axis));
+  for (AxisList& axes : layout.dims) axes = axes.without(gone);
+  return spec_of(sharding.mesh, layout);
+}
+
+// The parameter in another layout, without values: what it keeps has them.
+void show_as(const at::Tensor& parameter, const PartitionSpec& spec) {
+  const auto constraint = sharded_view(parameter)->allocation()->constraint;
+  const at::Tensor model = device_put(
+      at::empty(parameter.sizes(), at::TensorOptions(parameter.dtype()).device(at::kMeta)),
+      {sharded_view(parameter)->mesh(), spec});
+  rebind(parameter, shape_of(parameter),
+         c10::intrusive_ptr<ShardedView>::reclaim_copy(sharded_view(model)));
+  sharded_view(parameter)->allocation()->constraint = constraint;
+  sharded_view(parameter)->allocation()->placed = true;
+}
+
 }  // namespace
 
 ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t index,
@@ -46,10 +67,11 @@ ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t
   const bool casts = options.precision.has_value() && parameter_.is_floating_point();
   const at::ScalarType compute = casts ? options.precision->compute : own;
   const at::ScalarType master = casts && !frozen_ ? options.precision->params : own;
-  const NamedSharding whole = sharding_of(parameter_);
-  const PartitionSpec parts = zero_spec(whole, shape_of(parameter_), options.axis);
-  const bool divides = effective(whole.mesh, resolve(whole.mesh, parts, parameter_.dim())) !=
-                       effective(whole.mesh, resolve(whole.mesh, whole.spec, parameter_.dim()));
+  const NamedSharding given = sharding_of(parameter_);
+  const PartitionSpec whole = without_axis(given, parameter_.dim(), options.axis);
+  const PartitionSpec parts = zero_spec(given, shape_of(parameter_), options.axis);
+  const bool divides = effective(given.mesh, resolve(given.mesh, parts, parameter_.dim())) !=
+                       effective(given.mesh, resolve(given.mesh, whole, parameter_.dim()));
   split_ = divides && options.stage == 3;
 
   const bool state = divides && options.stage >= 1 && (!frozen_ || split_);
@@ -62,11 +84,12 @@ ZeroLeaf::ZeroLeaf(at::Tensor parameter, const ZeroOptions& options, std::size_t
   }
   if (casts && !frozen_) parameter_.set_grad_dtype(options.precision->accumulate);
   const bool same_type = frozen_ || master == compute;
-  shard_ = laid_out(same_type ? parameter_ : before, state ? parts : whole.spec,
+  shard_ = laid_out(same_type ? parameter_ : before, state ? parts : whole,
                     same_type ? compute : master);
   stored_ = parameter_;
   if (split_) {
     stored_ = same_type ? shard_.detach() : laid_out(parameter_, parts, compute);
+    if (whole != given.spec) show_as(parameter_, whole);
     GatherSchedule::store(schedule, index, parameter_, stored_);
   }
   shares_ =

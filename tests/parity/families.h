@@ -23,7 +23,8 @@ struct BertLayerImpl : nn::Module {
     key = register_module("key", nn::Linear(width, width));
     value = register_module("value", nn::Linear(width, width));
     dense = register_module("dense", nn::Linear(width, width));
-    attention_norm = register_module("attention_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
+    attention_norm =
+        register_module("attention_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
     intermediate = register_module("intermediate", nn::Linear(width, 4 * width));
     output = register_module("output", nn::Linear(4 * width, width));
     output_norm = register_module("output_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
@@ -62,7 +63,8 @@ struct BertImpl : nn::Module {
     encoder = register_module("encoder", nn::ModuleList());
     for (std::int64_t i = 0; i < layers; ++i) encoder->push_back(BertLayer(width, heads));
     transform = register_module("transform", nn::Linear(width, width));
-    transform_norm = register_module("transform_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
+    transform_norm =
+        register_module("transform_norm", nn::LayerNorm(nn::LayerNormOptions({width})));
     bias = register_parameter("bias", torch::zeros({vocabulary}));  // the decoder is the word table
   }
 
@@ -144,8 +146,8 @@ struct LlamaLayerImpl : nn::Module {
 
   std::int64_t heads, kv_heads;
   RmsNorm input_norm{nullptr}, post_norm{nullptr};
-  nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr},
-      gate_proj{nullptr}, up_proj{nullptr}, down_proj{nullptr};
+  nn::Linear q_proj{nullptr}, k_proj{nullptr}, v_proj{nullptr}, o_proj{nullptr}, gate_proj{nullptr},
+      up_proj{nullptr}, down_proj{nullptr};
 };
 TORCH_MODULE(LlamaLayer);
 
@@ -158,13 +160,14 @@ struct LlamaImpl : nn::Module {
     for (std::int64_t i = 0; i < layers_count; ++i)
       layers->push_back(LlamaLayer(width, heads, kv_heads));
     norm = register_module("norm", RmsNorm(width));
-    lm_head = register_module("lm_head", nn::Linear(nn::LinearOptions(width, vocabulary).bias(false)));
+    lm_head =
+        register_module("lm_head", nn::Linear(nn::LinearOptions(width, vocabulary).bias(false)));
   }
 
   Tensor forward(const Tensor& tokens) {
     auto x = embed(tokens);
-    const auto rate = torch::pow(10000.0, -torch::arange(0, head_dim, 2).to(torch::kFloat) /
-                                              static_cast<double>(head_dim));
+    const auto rate = torch::pow(
+        10000.0, -torch::arange(0, head_dim, 2).to(torch::kFloat) / static_cast<double>(head_dim));
     auto angle = torch::outer(torch::arange(tokens.size(1)).to(torch::kFloat), rate);
     angle = torch::cat({angle, angle}, -1).to(x.scalar_type());
     for (const auto& layer : *layers)
@@ -203,10 +206,9 @@ struct VitBlockImpl : nn::Module {
     const auto split = [&](const Tensor& z) {
       return z.reshape({z.size(0), z.size(1), heads, -1}).transpose(1, 2);
     };
-    auto attention = torch::matmul(split(q(y)) * std::pow(static_cast<double>(x.size(2)) /
-                                                              static_cast<double>(heads),
-                                                          -0.5),
-                                   split(k(y)).transpose(-2, -1));
+    auto attention = torch::matmul(
+        split(q(y)) * std::pow(static_cast<double>(x.size(2)) / static_cast<double>(heads), -0.5),
+        split(k(y)).transpose(-2, -1));
     attention = attention.softmax(-1);
     x = x + proj(torch::matmul(attention, split(v(y))).transpose(1, 2).flatten(2));
     return x + mlp->forward(norm2(x));
