@@ -151,16 +151,16 @@ std::string escaped(const std::string& words) {
 }
 
 constexpr char kStyle[] = R"(
-body { font: 14px/1.5 system-ui, sans-serif; margin: 2em; color: #222; background: #fff; }
+body { font: 14px/1.6 system-ui, sans-serif; margin: 2em; color: #222; background: #fff; }
 h1 { font-size: 1.3em; margin: 0; }
 p { color: #555; margin: .2em 0 1.2em; }
-.row { display: grid; gap: 1em; padding: .1em .4em;
-  grid-template-columns: minmax(16em, 2fr) 10em 9em 6em minmax(9em, 1fr) 9em 9em 5em minmax(8em, 1fr); }
+.row { display: grid; gap: 1em; padding: 0 .4em;
+  grid-template-columns: minmax(20em, 2fr) 9em 8em 5em minmax(7em, 1fr) 8em 8em 6em minmax(0, 1fr); }
 .head { font-weight: 600; border-bottom: 1px solid #999; position: sticky; top: 0; background: #fff; }
-summary { cursor: pointer; }
-summary > .row { display: inline-grid; width: calc(100% - 2em); vertical-align: top; font-weight: 600; }
-details > .row, details > details { margin-left: 1.2em; }
-.row:hover { background: #eef3fa; }
+summary { cursor: pointer; list-style: none; font-weight: 600; }
+summary .name::before { content: "\25b8"; margin-left: -1em; display: inline-block; width: 1em; }
+details[open] > summary .name::before { content: "\25be"; }
+.row:not(.head):hover { background: #eef3fa; }
 .number { text-align: right; font-variant-numeric: tabular-nums; }
 .bar { align-self: center; height: .6em; background: #a6cee3; min-width: 1px; }
 code { font-family: ui-monospace, monospace; }
@@ -174,11 +174,12 @@ std::string cell(const std::string& words, const std::string& kind = "") {
 std::string html_row(const DisplayRow& row, std::int64_t all) {
   const double share =
       all == 0 ? 0 : 100.0 * static_cast<double>(row.bytes) / static_cast<double>(all);
-  return "<div class=\"row\">" + cell(row.name) + cell(row.kind) + cell(row.shape) +
-         cell(row.dtype) + "<code>" + escaped(row.layout) + "</code>" +
-         cell(with_commas(row.bytes), "number") + cell(per_device(row), "number") +
-         text("<span><div class=\"bar\" style=\"width:", share, "%\"></div></span>") +
-         cell(row.note) + "</div>\n";
+  return text("<div class=\"row\"><span class=\"name\" style=\"padding-left:",
+              1.2 * (row.depth + 1), "em\">", escaped(row.name), "</span>") +
+         cell(row.kind) + cell(row.shape) + cell(row.dtype) + "<code>" + escaped(row.layout) +
+         "</code>" + cell(with_commas(row.bytes), "number") + cell(per_device(row), "number") +
+         text("<div class=\"bar\" style=\"width:", share, "%\"></div>") + cell(row.note) +
+         "</div>\n";
 }
 
 }  // namespace
@@ -205,9 +206,9 @@ std::string Display::to_html() const {
   std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" +
                     title + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>" + title +
                     "</h1>\n<p>" + escaped(summary_) + "</p>\n<div class=\"row head\">";
-  for (const char* column :
-       {"module", "kind", "shape", "dtype", "layout", "bytes", "per device", "share", "note"})
-    out += cell(column);
+  for (const char* column : {"module", "kind", "shape", "dtype", "layout"}) out += cell(column);
+  for (const char* column : {"bytes", "per device"}) out += cell(column, "number");
+  for (const char* column : {"share", "note"}) out += cell(column);
   out += "</div>\n";
   int open = 0;  // <details>: one for each module that we are inside of
   for (const DisplayRow& row : rows_) {
