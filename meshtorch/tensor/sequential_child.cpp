@@ -64,7 +64,7 @@ at::Tensor SequentialChild::forward(at::Tensor x) {
           .remedy = "call reshard or remat in the module that uses it"});
   };
   for (const auto& [kind, around] : arounds_) {
-    call = [&around = around, inside = std::move(call)](const at::Tensor& given) {
+    call = [around = around, inside = std::move(call)](const at::Tensor& given) {
       return around(inside, given);
     };
   }

@@ -51,8 +51,8 @@ void refuse_cut_heads(const Mesh& mesh, const Leaf& leaf, const Heads& said, con
   const std::string what = text(heads.count, " heads over ", axes_text(mesh, axes));
   if (heads.count < shards) {
     fail({op, at, text(what, ", fewer than the ", shards, " devices"),
-          text("take a smaller axis, or make it two and shard these heads over the one of at most ",
-               heads.count, " only, so that the other replicates them")});
+          text("take a smaller axis, or replicate groups: split it into two axes and shard these ",
+               "heads over one of at most ", heads.count)});
   }
   fail({op, at, text(what, " would cut heads"), "take an axis whose size divides the heads"});
 }

@@ -111,8 +111,8 @@ TEST(Rules, HeadsAreNotCut) {
   EXPECT_EQ(complaint(4, 32), "did not throw");
   EXPECT_EQ(complaint(2, 32),
             "[PathRules] a.k.weight by rule 0 \"k\" dim 0: 2 heads over tp=4, fewer than the 4 "
-            "devices; take a smaller axis, or make it two and shard these heads over the one of at "
-            "most 2 only, so that the other replicates them");
+            "devices; take a smaller axis, or replicate groups: split it into two axes and shard these "
+            "heads over one of at most 2");
   EXPECT_EQ(complaint(6, 36),
             "[PathRules] a.k.weight by rule 0 \"k\" dim 0: 6 heads over tp=4 would cut heads; take "
             "an axis whose size divides the heads");
