@@ -102,22 +102,6 @@ bool fills(const c10::OperatorHandle& op) {
   return full_name(op) == "aten::fill_.Scalar" || full_name(op) == "aten::zero_";
 }
 
-// Beside meta tensors there are only such: what stands elsewhere loses its values in the first pass.
-void give_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  c10::IValue* arguments = arguments_of(op, stack);
-  for (std::size_t i = 0; i < op.schema().arguments().size(); ++i) {
-    const auto* alias = op.schema().arguments()[i].alias_info();
-    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
-    const at::Tensor tensor = arguments[i].toTensor();
-    if (tensor.is_meta() || sharded_view(tensor) != nullptr) continue;
-    if (alias != nullptr && alias->isWrite()) {
-      convert(tensor, without_values(tensor));
-    } else {
-      arguments[i] = without_values(tensor);
-    }
-  }
-}
-
 [[noreturn]] void fail_for_values(const c10::OperatorHandle& op) {
   fail({.op = "init_sharded",
         .where = full_name(op),
@@ -130,17 +114,6 @@ void give_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
         .where = "make",
         .what = text("called ", now, " in its second run where the first called ", was),
         .remedy = "let it make the same tree every time"});
-}
-
-void run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  static const Names reads{"_local_scalar_dense", "equal", "is_nonzero", "item"};
-  if (reads.contains(base_name(op))) fail_for_values(op);
-  give_meta(op, stack);
-  try {
-    op.callBoxed(&stack);
-  } catch (const c10::NotImplementedError&) {
-    fail_for_values(op);
-  }
 }
 
 }  // namespace
@@ -189,6 +162,35 @@ void InitCalls::run_first(const c10::OperatorHandle& op, torch::jit::Stack& stac
   }
   for (std::size_t i = stack.size() - op.schema().returns().size(); i < stack.size(); ++i)
     for_each_tensor(stack[i], [&](const at::Tensor& x) { note_result(op, operands, x, factory); });
+}
+
+// Beside meta tensors there are only such: others lose their values, in the first pass.
+void InitCalls::give_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
+  c10::IValue* arguments = arguments_of(op, stack);
+  for (std::size_t i = 0; i < op.schema().arguments().size(); ++i) {
+    const auto* alias = op.schema().arguments()[i].alias_info();
+    if (!arguments[i].isTensor() || !arguments[i].toTensor().defined()) continue;
+    const at::Tensor tensor = arguments[i].toTensor();
+    if (tensor.is_meta() || sharded_view(tensor) != nullptr) continue;
+    if (alias == nullptr || !alias->isWrite()) {
+      arguments[i] = without_values(tensor);
+    } else if (makers_.contains(tensor.storage().unsafeGetStorageImpl())) {
+      convert(tensor, without_values(tensor));
+    } else {  // it is not the maker's
+      fail_for_values(op);
+    }
+  }
+}
+
+void InitCalls::run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
+  static const Names reads{"_local_scalar_dense", "equal", "is_nonzero", "item"};
+  if (reads.contains(base_name(op))) fail_for_values(op);
+  give_meta(op, stack);
+  try {
+    op.callBoxed(&stack);
+  } catch (const c10::NotImplementedError&) {
+    fail_for_values(op);
+  }
 }
 
 std::optional<std::size_t> InitCalls::owner(const at::Tensor& tensor) const {

@@ -97,6 +97,8 @@ class InitCalls {
   using Operands = std::vector<at::Tensor>;
 
   void run_first(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  void run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
+  void give_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   void run_second(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
   // The birth whose memory, or a copy of it, this is.

@@ -60,7 +60,9 @@ mt::MatchReport expect_born(Make make, const mt::Mesh& mesh, const mt::Rules& ru
   torch::manual_seed(7);
   mt::MatchReport report;
   const auto draws = mt::Runtime::current().random().draws;
+  mt::Runtime::current().ledger().clear();
   const auto born = mt::init_sharded(make, mesh, rules, {.report = &report, .chunk = chunk});
+  EXPECT_TRUE(mt::Runtime::current().ledger().entries().empty());  // nothing moved
   EXPECT_TRUE(torch::equal(torch::randn({5}, torch::kDouble), after));
   EXPECT_EQ(mt::Runtime::current().random().draws, draws);
   expect_bits(born, dense, mesh, report);
@@ -235,6 +237,15 @@ TEST(BornTree, RowsAreFilledWhereTheyLie) {
   }
 }
 
+TEST(BornTree, OnOneDeviceAndInStrictMode) {
+  mt::Runtime runtime({.devices = 4, .mode = mt::Mode::strict});
+  const auto mesh = runtime.make_mesh({{"dp", 1}, {"tp", 4}});
+  expect_born([] { return mt::Gpt(gpt_options()); }, mesh, mt::gpt_sharding("tp"));
+  if (runtime.processes() > 1) return;
+  expect_born([] { return mt::Gpt(gpt_options()); }, runtime.make_mesh({{"tp", 1}}),
+              mt::gpt_sharding("tp"));
+}
+
 TEST(BornTree, ModulesOfAnotherDtype) {
   mt::Runtime runtime({.devices = 4});
   const auto mesh = runtime.make_mesh({{"tp", 4}});
@@ -405,6 +416,15 @@ TEST_F(BornErrors, AMakerThatReadsValues) {
             }),
             "[init_sharded] aten::item: needs values, and in the maker's first run there are only "
             "shapes; make what it reads with a device of its own: torch::device(torch::kCPU)");
+  const at::Tensor outside = torch::ones({1});
+  EXPECT_THAT(failure([&] {
+                nn::Linear layer(4, 4);
+                const torch::NoGradGuard no_grad;
+                outside.add_(layer->weight.sum());
+                return layer;
+              }),
+              HasSubstr("aten::add_.Tensor: needs values"));
+  EXPECT_EQ(outside.item<float>(), 1);
   // What it makes without a factory that could be sharded has values.
   EXPECT_EQ(mt::message([&] {
               mt::init_sharded(
