@@ -241,10 +241,21 @@ class Call {
     return std::ranges::any_of(given_, [&](const Given& given) { return given.written[leaf]; });
   }
 
+  // libtorch's batch norm writes its statistics without counting it, but for num_batches_tracked: one that
+  // was written stands for all.
+  bool statistics_written() const {
+    for (std::size_t i = 0; i < laid_.size(); ++i) {
+      if (arguments_[i].writes != RankWrites::refuse && anyone_wrote(i)) return true;
+    }
+    return false;
+  }
+
   void settle_written() {
     c10::NoGradGuard no_grad;
+    const bool statistics = statistics_written();
     for (std::size_t i = 0; i < laid_.size(); ++i) {
-      if (!anyone_wrote(i)) continue;
+      const bool is_statistic = arguments_[i].writes != RankWrites::refuse;
+      if (!(is_statistic ? statistics : anyone_wrote(i))) continue;
       const RankLeaf& leaf = arguments_[i];
       const bool shared = !shared_axes(grid(), laid_[i].manual).empty();
       if (!leaf.buffer || (shared && leaf.writes == RankWrites::refuse)) {

@@ -436,8 +436,9 @@ TEST_F(LocalMapErrors, NamesAndSpecs) {
       run([](const Tensor& x) { return x; }, {P("tp")}, P(), {.manual_axes = {"dp"}}),
       "[local_map] argument 0: spec P(tp) names axis tp, which is automatic here; name manual "
       "axes only: dp");
-  EXPECT_THAT(run([](const Tensor& x) { return x; }, {P(), P()}),
-              testing::HasSubstr("in_specs: has 2 entries (of pmap: in_axes), fn was given 1 arguments"));
+  EXPECT_THAT(
+      run([](const Tensor& x) { return x; }, {P(), P()}),
+      testing::HasSubstr("in_specs: has 2 entries (of pmap: in_axes), fn was given 1 arguments"));
   EXPECT_THAT(run([](const Tensor& x) { return std::pair(x, x); }, {P("dp")}, {P(), P(), P()}),
               testing::HasSubstr("specs: got 3 for a tree of 2 tensors"));
   EXPECT_THAT(run([](const Tensor& x) { return x; }, {P("dp")}, P("dp"), {.manual_axes = {"ep"}}),
@@ -782,8 +783,9 @@ TEST(LocalMapMemory, IsTheRanksDevices) {
   const auto mesh = runtime.make_mesh({{"dp", 8}});
   const Tensor x = mt::device_put(torch::zeros({8, 4}), {mesh, P("dp")});
   std::vector<Tensor> kept;
-  std::vector<std::int64_t> before;
-  for (std::int64_t d = 0; d < 8; ++d) before.push_back(runtime.memory()->live(d));
+  std::map<std::int64_t, std::int64_t> before;
+  for (const auto& shard : mt::addressable_shards(x))
+    before[shard.device] = runtime.memory()->live(shard.device);
   mt::local_map(
       [&](const Tensor& mine) {
         kept.push_back(torch::zeros({1000 * (1 + mt::axis_index("dp"))}, torch::kByte));
@@ -791,8 +793,8 @@ TEST(LocalMapMemory, IsTheRanksDevices) {
       },
       mesh, {P("dp")}, P("dp"))(x);
   for (const auto& shard : mt::addressable_shards(x)) {
-    const auto d = static_cast<std::size_t>(shard.device);
-    EXPECT_EQ(runtime.memory()->live(shard.device) - before[d], 1000 * (1 + shard.coordinates[0]));
+    EXPECT_EQ(runtime.memory()->live(shard.device) - before[shard.device],
+              1000 * (1 + shard.coordinates[0]));
   }
 }
 
