@@ -11,14 +11,22 @@
 // Paths are those of tree/walk.h on both sides. Leaves of the model that the tree of specs does not have are
 // left to the next rule; specs that the model has no leaf for are listed in the report, so that an optional
 // leaf has a P and not a std::optional<P> in the structs of specs.
+//
+// Names of dims can be given so, too, for LogicalAxes:
+//
+//   struct MlpNames { std::vector<std::string> up, down; };
+//   where.with_names(names_by_structure(MlpNames{{"mlp", "embed"}, {"embed", "mlp"}}))
 #pragma once
 
 #include <map>
 #include <string>
 #include <type_traits>
 #include <utility>
+#include <vector>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tree/logical_axes.h>
+#include <meshtorch/tree/pattern.h>
 #include <meshtorch/tree/spec_table.h>
 #include <meshtorch/tree/walk.h>
 
@@ -49,6 +57,25 @@ SpecTable by_structure(const Tree& specs, std::string name = "by_structure") {
   SpecCollector collector;
   walk(specs, collector);
   return SpecTable(std::move(name), collector.take());
+}
+
+struct NameCollector {
+  using Names = std::vector<std::string>;
+  template <class T>
+  static constexpr bool kLeaf = std::is_same_v<T, Names>;
+
+  void leaf(const std::string& path, const Names& names) {
+    found.push_back({exact_pattern(path), names});
+  }
+  LogicalNames found = {};
+};
+
+// Leaves are vectors of names.
+template <class Tree>
+LogicalNames names_by_structure(const Tree& names) {
+  NameCollector collector;
+  walk(names, collector);
+  return std::move(collector.found);
 }
 
 }  // namespace meshtorch

@@ -45,6 +45,30 @@ TEST(ByStructure, IsARuleAmongOthers) {
   EXPECT_THAT(report.unused_entries, testing::ElementsAre(UnusedEntry{0, "gone"}));
 }
 
+TEST(ByStructure, NamesOfDims) {
+  struct MlpNames {
+    std::vector<std::string> up, down;
+  };
+  struct ModelNames {
+    std::map<std::string, MlpNames> layers;
+    std::vector<std::string> head;
+  };
+  const auto where = LogicalAxes{{"mlp", "tp"}, {"embed", whole}}.with_names(names_by_structure(
+      ModelNames{{{"a+b", {{"mlp", "embed"}, {"embed", "mlp"}}}}, {"-", "mlp"}}));
+  EXPECT_EQ(where.names()[0].pattern, "^layers\\.a\\+b\\.up$");
+  const Mesh mesh({{"tp", 2}});
+  const MatchReport report = Rules(where)
+                                 .otherwise(Unmatched::replicate)
+                                 .match(mesh, {{"layers.a+b.up", {4, 4}},
+                                               {"layers.a+b.down", {4, 4}},
+                                               {"head", {4, 4}},
+                                               {"my.head", {4, 4}},
+                                               {"layers.aab.up", {4, 4}}});
+  std::vector<PartitionSpec> specs;
+  for (const Match& match : report.matches) specs.push_back(match.spec);
+  EXPECT_THAT(specs, testing::ElementsAre(P("tp"), P(whole, "tp"), P(whole, "tp"), P(), P()));
+}
+
 TEST(ByStructure, OnePathTwice) {
   std::map<std::string, std::map<std::string, P>> specs{{"a", {{"b.c", P()}}},
                                                         {"a.b", {{"c", P()}}}};

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/tree/pattern.h>
 
+#include <string_view>
+
 #include <meshtorch/base/error.h>
 
 namespace meshtorch {
@@ -60,6 +62,15 @@ bool search_pattern(const std::regex& compiled, const std::string& path, const s
           .what = text("searching \"", pattern, "\" in it takes too long"),
           .remedy = "write a pattern without repetitions of repetitions"});
   }
+}
+
+std::string exact_pattern(const std::string& path) {
+  std::string pattern = "^";
+  for (const char c : path) {
+    if (std::string_view(R"(^$\.*+?()[]{}|)").find(c) != std::string_view::npos) pattern += '\\';
+    pattern += c;
+  }
+  return pattern + "$";
 }
 
 }  // namespace meshtorch

@@ -18,4 +18,7 @@ std::regex compile_pattern(const std::string& pattern, const std::string& op,
 bool search_pattern(const std::regex& compiled, const std::string& path, const std::string& op,
                     const std::string& pattern);
 
+// The pattern that is found in this path alone: "^up\\.weight$".
+std::string exact_pattern(const std::string& path);
+
 }  // namespace meshtorch
