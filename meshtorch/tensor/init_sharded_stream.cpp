@@ -5,6 +5,8 @@
 #include <ATen/CPUGeneratorImpl.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <functional>
 #include <map>
 
@@ -47,6 +49,38 @@ void for_each_box(const Shape& shape, std::int64_t begin, std::int64_t end,
   inside(last, last * inner, end);
 }
 
+// Where a box lies in memory, row-major.
+struct Block {
+  std::byte* data;
+  const Box& box;
+};
+
+// What both hold of `shared`, by runs. (copy_ would wake all threads for each little piece.)
+void copy_box(const Box& shared, Block to, Block from, std::size_t item, std::size_t dim = 0) {
+  std::size_t inner_to = item, inner_from = item;
+  bool dense = true;
+  for (std::size_t d = dim + 1; d < shared.size(); ++d) {
+    inner_to *= static_cast<std::size_t>(to.box[d].size());
+    inner_from *= static_cast<std::size_t>(from.box[d].size());
+    dense = dense && to.box[d] == shared[d] && from.box[d] == shared[d];
+  }
+  if (shared.empty()) {
+    std::memcpy(to.data, from.data, item);
+    return;
+  }
+  const auto rows = static_cast<std::size_t>(shared[dim].size());
+  to.data += static_cast<std::size_t>(shared[dim].begin - to.box[dim].begin) * inner_to;
+  from.data += static_cast<std::size_t>(shared[dim].begin - from.box[dim].begin) * inner_from;
+  if (dense) {
+    std::memcpy(to.data, from.data, rows * inner_to);
+    return;
+  }
+  for (std::size_t row = 0; row < rows; ++row) {
+    copy_box(shared, {to.data + row * inner_to, to.box}, {from.data + row * inner_from, from.box},
+             item, dim + 1);
+  }
+}
+
 // Where each device's elements are.
 class Parts {
  public:
@@ -83,8 +117,13 @@ class Parts {
   void put(const Box& box, const at::Tensor& values) const {
     for (std::size_t d = 0; d < locals_.size(); ++d) {
       const Box shared = intersect(box, boxes_[d]);
-      if (volume(shared) > 0)
+      if (volume(shared) == 0) continue;
+      if (locals_[d].is_contiguous() && values.is_contiguous()) {
+        copy_box(shared, {static_cast<std::byte*>(locals_[d].data_ptr()), boxes_[d]},
+                 {static_cast<std::byte*>(values.data_ptr()), box}, values.element_size());
+      } else {
         narrow(locals_[d], shared, boxes_[d]).copy_(narrow(values, shared, box));
+      }
     }
   }
 
