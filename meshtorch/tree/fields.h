@@ -21,6 +21,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdlib>
 #include <string_view>
 #include <tuple>
 #include <type_traits>
@@ -42,10 +43,12 @@ inline constexpr bool kOpaque = false;
 
 namespace fields_detail {
 
-// Converts to whatever a field is initialized from. Never defined: for unevaluated use.
+// Converts to whatever a field is initialized from. Never called; clang wants it defined.
 struct AnyField {
   template <class T>
-  operator T() const noexcept;
+  operator T() const noexcept {
+    std::abort();
+  }
 };
 template <class Derived>
 struct AnyBase {
