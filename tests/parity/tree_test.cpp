@@ -162,11 +162,14 @@ class Trees : public testing::TestWithParam<Setting> {
 
 TEST_P(Trees, UnderFsdpAndPathRulesTrainAsDense) {
   Model model = make_model();
-  const MatchReport report = shard(model, mesh_, {paths(), FsdpRule("fsdp", {.min_size = 64})});
-  std::printf("%s", report.to_string().c_str());
-  // Of [24, 16] tokens and [16, 32] up: what the rules give, and fsdp on the largest dim left.
-  EXPECT_EQ(sharding_of(model.tokens->weight).spec.to_string().find("fsdp") != std::string::npos,
-            true);
+  shard(model, mesh_, {paths(), FsdpRule("fsdp", {.min_size = 64})});
+  const auto& up = model.layers[1].mlp.at("up");
+  const auto& down = model.layers[1].mlp.at("down");
+  EXPECT_EQ(sharding_of(model.tokens->weight).spec, P(axes("tp", "fsdp")));
+  EXPECT_EQ(sharding_of(up.weight).spec, P(whole, axes("tp", "fsdp")));
+  EXPECT_EQ(sharding_of(*up.bias).spec, P("tp"));  // too small
+  EXPECT_EQ(sharding_of(down.weight).spec, P(axes("tp", "fsdp")));
+  EXPECT_EQ(sharding_of(model.heads.at("classes")->weight).spec, P("fsdp", "tp"));
   torch::optim::AdamW optimizer(tree_parameters(model), torch::optim::AdamWOptions(kRate));
   expect_equal(train(model, mesh_, rows_, optimizer_step(optimizer)), dense_adamw());
 }
