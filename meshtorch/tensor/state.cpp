@@ -174,6 +174,24 @@ const at::Tensor& State::at(const std::string& path) const {
   return entry->tensor;
 }
 
+std::map<std::string, at::Tensor> State::tensors() const {
+  std::map<std::string, at::Tensor> tensors;
+  for (const StateEntry& entry : entries_) tensors.emplace(entry.path, entry.tensor);
+  return tensors;
+}
+
+State State::with(const std::map<std::string, at::Tensor>& tensors) const {
+  State made = *this;
+  for (const auto& [path, tensor] : tensors) at(path);
+  for (StateEntry& entry : made.entries_) {
+    const auto found = tensors.find(entry.path);
+    if (found == tensors.end())
+      refuse("State", entry.path, "has no tensor among those given", "give one for each entry");
+    entry.tensor = found->second;
+  }
+  return made;
+}
+
 State State::filter(const StateFilter& filter) const {
   State taken;
   std::ranges::copy_if(entries_, std::back_inserter(taken.entries_), filter);

@@ -18,6 +18,7 @@
 #include <concepts>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -100,6 +101,13 @@ class State {
   const StateEntry* find(const std::string& path) const;
   // Throws Error where there is none.
   const at::Tensor& at(const std::string& path) const;
+
+  // As a tree (tree.h) whose paths are the entries' own, and the same entries with the tensors of such a
+  // one. Throws Error where the paths are not the same.
+  //
+  //   State halved = state.with(tree_map([](const Tensor& x) { return x / 2; }, state.tensors()));
+  std::map<std::string, at::Tensor> tensors() const;
+  State with(const std::map<std::string, at::Tensor>& tensors) const;
 
   State filter(const StateFilter& filter) const;
   // Copies in memory of their own, in the same layouts, without autograd.

@@ -4,12 +4,16 @@
 #include <gmock/gmock.h>
 
 #include <algorithm>
+#include <cstdio>
 
 #include <meshtorch/base/testing.h>
+#include <meshtorch/checkpoint/safetensors.h>
+#include <meshtorch/checkpoint/state.h>
 #include <meshtorch/models/cnn.h>
 #include <meshtorch/models/gpt.h>
 #include <meshtorch/tensor/display.h>
 #include <meshtorch/tensor/state.h>
+#include <meshtorch/tensor/tree.h>
 
 #include "compare.h"
 
@@ -196,6 +200,52 @@ TEST(State, ResumesRandomNumbers) {
     EXPECT_TRUE(torch::equal(first[i], again[i])) << i;
     EXPECT_FALSE(torch::equal(first[i], other[i])) << i;
   }
+}
+
+// The whole program state in a file: the weights, and the dropout masks to come.
+TEST(State, GoesThroughAFile) {
+  mt::Runtime runtime({.devices = 4, .seed = 3});
+  const auto mesh = runtime.make_mesh({{"dp", 2}, {"tp", 2}});
+  auto model = tied_gpt(1);
+  mt::shard(*model, mesh, mt::gpt_sharding());
+  const auto tokens = mt::device_put(torch::arange(8).view({2, 4}) % 11, {mesh, P("dp")});
+  model->forward(tokens);
+  const std::string path =
+      mt::text(testing::TempDir(), "state_", runtime.processes(), ".safetensors");
+  mt::save(State(model), path);
+  const at::Tensor next = mt::full(model->forward(tokens).detach());
+  auto other = tied_gpt(2);
+  mt::shard(*other, mesh, mt::gpt_sharding("dp"));
+  const State loaded = mt::load_state(path);
+  EXPECT_EQ(loaded.filter(Kind::random_state).size(), 2u);
+  mt::update(*other, loaded);
+  EXPECT_TRUE(torch::allclose(mt::full(other->forward(tokens).detach()), next, 1e-5, 1e-6));
+  const State again = State(other);
+  for (const mt::StateEntry& entry : loaded.filter(Kind::parameter))
+    EXPECT_TRUE(torch::equal(mt::full(again.at(entry.path).detach()), entry.tensor));
+  if (runtime.processes() > 1) return;
+  mt::SafetensorsWriter writer(path, {{"w", at::kFloat, {1}}}, {{"kind of w", "mood"}});
+  writer.write("w", torch::ones({1}));
+  writer.close();
+  EXPECT_EQ(mt::message([&] { mt::load_state(path); }),
+            "[load_state] w: is of kind \"mood\" in " + path +
+                ", and there is no such kind; load a file that save() wrote");
+  std::remove(path.c_str());
+}
+
+TEST(State, IsATree) {
+  const Odd odd;
+  const State state = State(odd).filter("mask|weight");
+  const auto doubled = [](const at::Tensor& x) { return x.detach() * 2; };
+  const State twice = state.with(mt::tree_map(doubled, state.tensors()));
+  EXPECT_EQ(kinds(twice), kinds(state));
+  EXPECT_TRUE(torch::equal(twice.at("mask"), torch::full({3}, 2.0)));
+  EXPECT_EQ(mt::message([&] {
+              state.with({{"mask", torch::ones({3})}});
+            }),
+            "[State] weight: has no tensor among those given; give one for each entry");
+  EXPECT_THAT(mt::message([&] { twice.filter("mask").with(state.tensors()); }),
+              HasSubstr("[State] weight: is not among the 1 entries"));
 }
 
 TEST(State, SharesMemoryUntilCloned) {
