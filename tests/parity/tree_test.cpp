@@ -199,8 +199,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, Trees, testing::ValuesIn(settings()),
                          [](const auto& info) { return name_of(info.param.axes) + "mesh"; });
 
 TEST(TreesOnMeshes, RulesThatMissALeafNameItsPathAndChangeNothing) {
-  Runtime runtime({.devices = 2});
-  const Mesh mesh = runtime.make_mesh({{"tp", 2}});
+  Runtime runtime({.devices = 4});
+  const Mesh mesh = runtime.make_mesh({{"tp", 4}});
   Model model = make_model();
   EXPECT_NE(message([&] {
               shard(model, mesh, {{"mlp", P("tp")}, {"norm", P()}, {"tokens", P()}});
@@ -210,8 +210,8 @@ TEST(TreesOnMeshes, RulesThatMissALeafNameItsPathAndChangeNothing) {
 }
 
 TEST(TreesOnMeshes, ReplicateAndDeviceGetAreInverse) {
-  Runtime runtime({.devices = 2});
-  const Mesh mesh = runtime.make_mesh({{"tp", 2}});
+  Runtime runtime({.devices = 4});
+  const Mesh mesh = runtime.make_mesh({{"tp", 4}});
   Model model = make_model();
   const Model dense = make_model();
   const Tensor handle = model.layers[0].norm[0];
