@@ -14,8 +14,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
-#include <meshtorch/train/rank_environment.h>
-#include <meshtorch/train/rank_streams.h>
+#include <meshtorch/train/rank_run.h>
 #include <meshtorch/train/rank_values.h>
 #include <meshtorch/train/recording.h>
 
@@ -128,26 +127,14 @@ class LocalMapNode : public autograd::Node {
   }
 
   void run_ranks(const std::vector<variable_list>& seeds, std::vector<variable_list>& found) {
-    const RankEnvironment environment;
     const bool keep = autograd::get_current_graph_task_keep_graph();
-    RankStreams streams(history_.seeds);
-    RankTurns turns({.op = "local_map.backward",
-                     .names = names(),
-                     .serve = [this](const auto& meetings) { serve_meeting(grid(), meetings); },
-                     .before_turn = [&](std::size_t rank) { streams.enter(rank); },
-                     .after_turn = [&](std::size_t rank) { streams.leave(rank); }});
     const std::vector<std::size_t> asked = asked_inputs();
-    turns.run([&](std::size_t rank) {
-      const rank_scope scope(environment, grid(), rank);
-      const Rank self(grid(), rank, turns, history_.graphs[rank].anchor);
-      found[rank] = run_rank(history_.graphs[rank], seeds[rank], asked, keep);
-    });
-  }
-
-  std::vector<std::string> names() const {
-    std::vector<std::string> names;
-    for (const RankPlace& place : grid().ranks) names.push_back(place.name);
-    return names;
+    meshtorch::run_ranks("local_map.backward", grid(), history_.seeds,
+                         [&](std::size_t rank, RankTurns& turns) {
+                           const RankGraph& graph = history_.graphs[rank];
+                           const Rank self(grid(), rank, turns, graph.anchor);
+                           found[rank] = run_rank(graph, seeds[rank], asked, keep);
+                         });
   }
 
   std::vector<std::size_t> asked_inputs() const {

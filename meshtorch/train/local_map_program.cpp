@@ -8,13 +8,12 @@
 #include <optional>
 
 #include <meshtorch/base/error.h>
-#include <meshtorch/comm/distributed/digest.h>
-#include <meshtorch/comm/meta.h>
-#include <meshtorch/tensor/redistribute.h>
 #include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/train/local_map_graph.h>
-#include <meshtorch/train/rank_environment.h>
+#include <meshtorch/train/rank_replicas.h>
+#include <meshtorch/train/rank_run.h>
 #include <meshtorch/train/rank_streams.h>
 #include <meshtorch/train/rank_values.h>
 #include <meshtorch/train/recording.h>
@@ -75,14 +74,6 @@ std::uint64_t next_draw() {
   return runtime.random().draws++;
 }
 
-AxisSet shared_axes(const RankGrid& grid, const Layout& manual) {
-  AxisSet shared;
-  for (const int axis : grid.manual - manual.sharded() - manual.unreduced) {
-    if (grid.mesh.axis_size(axis) > 1) shared.insert(axis);
-  }
-  return shared;
-}
-
 std::int64_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
@@ -112,18 +103,9 @@ class Call {
   const RankGrid& grid() const { return *grid_; }
 
   void run_ranks(const std::vector<std::uint64_t>& seeds) {
-    const RankEnvironment environment;
-    RankStreams streams(seeds);
-    std::vector<std::string> names;
-    for (const RankPlace& place : grid().ranks) names.push_back(place.name);
-    RankTurns turns({.op = "local_map",
-                     .names = names,
-                     .serve = [this](const auto& meetings) { serve_meeting(grid(), meetings); },
-                     .before_turn = [&](std::size_t rank) { streams.enter(rank); },
-                     .after_turn = [&](std::size_t rank) { streams.leave(rank); }});
-    turns.run([&](std::size_t rank) {
-      const rank_scope scope(environment, grid(), rank);
-      const at::Tensor anchor = at::zeros({}).requires_grad_();
+    meshtorch::run_ranks("local_map", grid(), seeds, [&](std::size_t rank, RankTurns& turns) {
+      at::Tensor anchor = at::zeros({});
+      if (c10::GradMode::is_enabled()) anchor.requires_grad_();
       const Rank self(grid(), rank, turns, anchor);
       given_[rank] = run_rank(rank, anchor);
     });
@@ -208,33 +190,10 @@ class Call {
       const Shape shape = whole_shape(grid(), theirs, manual, first.paths[i]);
       results.push_back(assemble(grid(), std::move(mine), shape, manual));
       sides_.push_back({.shape = shape, .manual = manual});
-      if (options_.check_equal) check_equal(results.back(), manual, first.paths[i]);
+      if (options_.check_equal)
+        check_equal(grid(), sharded_view(results.back())->locals(), manual, first.paths[i]);
     }
     return results;
-  }
-
-  // By their checksums: one small gather a result.
-  void check_equal(const at::Tensor& result, const Layout& manual, const std::string& path) const {
-    const AxisSet shared = shared_axes(grid(), manual);
-    const Shards& locals = sharded_view(result)->locals();
-    if (shared.empty() || is_meta(locals)) return;
-    AxisList axes;
-    for (const int axis : shared) axes.push_back(axis);
-    Shards sums;
-    for (const at::Tensor& local : locals)
-      sums.push_back(at::full({1}, static_cast<std::int64_t>(checksum(local)), at::kLong));
-    Request request = Request::all_gather(grid().mesh, axes, 0);
-    request.even = true;
-    const Weight weight{.bytes = (grid().mesh.shards(axes) - 1) * 8};
-    for (const at::Tensor& all : run_collective(std::move(request), sums, weight,
-                                                {.op = "local_map.check_equal", .where = ""})) {
-      if (at::equal(all, all.select(0, 0).expand_as(all))) continue;
-      fail({.op = "local_map",
-            .where = path,
-            .what = text("is ", to_string(grid().mesh, manual),
-                         ", but differs between ranks along ", axis_names(grid().mesh, axes)),
-            .remedy = "reduce it in fn (psum, pmean), or name the axes in the spec"});
-    }
   }
 
   bool anyone_wrote(std::size_t leaf) const {
@@ -267,26 +226,10 @@ class Call {
                             ? "use pmap, which takes means of batch statistics, or return it"
                             : "let fn write a clone, and return it"});
       }
-      if (shared && leaf.writes == RankWrites::mean) take_mean(laid_[i]);
+      if (shared && leaf.writes == RankWrites::mean)
+        take_mean(grid(), laid_[i].locals, laid_[i].manual);
       store(leaf, laid_[i]);
     }
-  }
-
-  void take_mean(const LaidOut& laid) const {
-    at::AutoDispatchBelowADInplaceOrView below;
-    AxisList axes;
-    for (const int axis : shared_axes(grid(), laid.manual)) axes.push_back(axis);
-    const bool real = laid.tensor.is_floating_point() || laid.tensor.is_complex();
-    const Request request =
-        Request::all_reduce(grid().mesh, axes, real ? Reduction::sum : Reduction::max);
-    const std::int64_t n = grid().mesh.shards(axes);
-    const auto given = static_cast<std::int64_t>(laid.locals.front().nbytes());
-    const Shards sums =
-        run_collective(request, laid.locals, {.bytes = (2 * (n - 1) * given + n - 1) / n},
-                       {.op = "local_map.mean", .where = ""});
-    if (is_meta(sums)) return;
-    for (std::size_t d = 0; d < sums.size(); ++d)
-      laid.locals[d].copy_(real ? sums[d] / n : sums[d]);
   }
 
   // What the ranks wrote is in the memory of the tensor that was laid out.

@@ -5,6 +5,7 @@
 #include "compare.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <torch/library.h>
 
@@ -837,6 +838,66 @@ TEST_F(LocalMap, Nested) {
   y.backward();
   expected.backward();
   mt::expect_close(w.grad(), dense.grad(), "gradient", 1e-12, 1e-12);
+}
+
+// Accumulation per data-parallel rank: unreduced gradients of each microbatch, one reduction a step.
+TEST_F(LocalMap, GradientsGoToZero) {
+  for (const int stage : {1, 3}) {
+    torch::manual_seed(5);
+    torch::nn::Sequential dense(torch::nn::Linear(8, 16), torch::nn::Tanh(),
+                                torch::nn::Linear(16, 4));
+    dense->to(torch::kDouble);
+    auto model = std::dynamic_pointer_cast<torch::nn::SequentialImpl>(dense->clone());
+    const Tensor x = numbers({16, 8}, 8), y = numbers({16, 4}, 9);
+    const auto options = torch::optim::AdamWOptions(1e-2);
+    torch::optim::AdamW reference(dense->parameters(), options);
+    mt::shard(
+        *model, mesh,
+        mt::PathRules{
+            {"0\\.(weight|bias)", P("tp")}, {"2\\.weight", P(mt::whole, "tp")}, {"2\\.bias", P()}});
+    mt::Zero<torch::optim::AdamW> optimizer(model->parameters(), {.axis = "dp", .stage = stage},
+                                            options);
+    const auto loss = mt::local_map(
+        [](torch::nn::Sequential net, const Tensor& rows, const Tensor& targets) {
+          return (net->forward(rows) - targets).pow(2).sum() / 16;
+        },
+        mesh, {P(), P("dp"), P("dp")}, P().unreduced("dp"), {.manual_axes = {"dp"}});
+    for (int step = 0; step < 3; ++step) {
+      ((dense->forward(x) - y).pow(2).sum() / 16).backward();
+      reference.step();
+      reference.zero_grad();
+      for (const int half : {0, 1}) {
+        const auto rows = torch::indexing::Slice(8 * half, 8 * half + 8);
+        loss(torch::nn::Sequential(model), x.index({rows}), y.index({rows})).backward();
+      }
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    mt::expect_close(*model, *dense, 1e-9, 1e-10);
+  }
+}
+
+TEST_F(LocalMap, InferenceModeAndAutocastGoAlong) {
+  const Tensor x = mt::device_put(torch::randn({8, 4}), {mesh, P("dp")});
+  const auto f = mt::local_map([](const Tensor& rows) { return rows.matmul(rows.t()); }, mesh,
+                               {P("dp")}, P("dp"));
+  {
+    const c10::InferenceMode inference;
+    EXPECT_EQ(f(x).scalar_type(), torch::kFloat);
+  }
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  EXPECT_EQ(f(x).scalar_type(), torch::kBFloat16);
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
+TEST_F(LocalMap, EachRanksTurnsAreInTheTrace) {
+  mt::Trace trace;
+  mt::local_map([](const Tensor& rows) { return mt::psum(rows, "dp"); }, mesh, {P("dp")},
+                P())(numbers({8, 4}));
+  std::size_t turns = 0;
+  const std::string json = trace.to_json(), name = "\"name\":\"local_map\"";
+  for (auto at = json.find(name); at != std::string::npos; at = json.find(name, at + 1)) ++turns;
+  EXPECT_EQ(turns, 16u / static_cast<std::size_t>(runtime.processes())) << json.substr(0, 2000);
 }
 
 }  // namespace
