@@ -101,8 +101,8 @@ PolicyReport apply(const Policy& policy, torch::nn::Module& module, const Mesh& 
 
 std::string PolicyReport::to_string() const {
   std::string out = leaves.to_string();
-  if (!activations.matches.empty()) out += "\n" + activations.to_string();
-  if (!remat.empty()) out += "\nrun again in backward: " + join(remat) + "\n";
+  if (!activations.matches.empty()) out += text("\n", activations.to_string());
+  if (!remat.empty()) out += text("\nrun again in backward: ", join(remat), "\n");
   return out;
 }
 
