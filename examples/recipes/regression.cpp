@@ -10,8 +10,9 @@ using mt::P;
 
 int main() {
   mt::Runtime runtime({.devices = 8});
-  auto mesh = runtime.make_mesh({{"data", 8}});                  // Mesh(jax.devices(), ("data",))
-  const mt::NamedSharding rows{mesh, P("data")}, whole{mesh, P()};  // NamedSharding(mesh, P("data"))
+  auto mesh = runtime.make_mesh({{"data", 8}});  // Mesh(jax.devices(), ("data",))
+  const mt::NamedSharding rows{mesh, P("data")},
+      whole{mesh, P()};  // NamedSharding(mesh, P("data"))
 
   torch::manual_seed(0);
   const auto plain_x = torch::linspace(-1, 1, 1000).unsqueeze(1);
@@ -19,7 +20,8 @@ int main() {
   auto x = mt::device_put(plain_x, rows), y = mt::device_put(plain_y, rows);  // jax.device_put
   mt::visualize_sharding(x);  // jax.debug.visualize_array_sharding
 
-  torch::nn::Sequential model(torch::nn::Linear(1, 64), torch::nn::Tanh(), torch::nn::Linear(64, 1));
+  torch::nn::Sequential model(torch::nn::Linear(1, 64), torch::nn::Tanh(),
+                              torch::nn::Linear(64, 1));
   mt::replicate(*model, mesh);  // jax.device_put(params, whole)
   mt::visualize_sharding(model->parameters()[0]);
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Tensor parallelism, ZeRO-1 and gradient accumulation, the loss written for one data-parallel rank.
+// Tensor parallelism, ZeRO-1 and accumulation; the loss is written for one data-parallel rank.
 #include <iostream>
 
 #include <meshtorch/meshtorch.h>
