@@ -342,6 +342,13 @@ MegatronReport MegatronRule::record(const Leaves& leaves, const Mesh& mesh,
   return Search(axis_, mesh, leaves, forward).run();
 }
 
+PolicyReport apply(const Policy& policy, torch::nn::Module& module, const Mesh& mesh,
+                   const Forward& forward) {
+  return apply(policy, module, mesh, PolicyHooks{.megatron = [&](const AutoMegatron& megatron) {
+                 return MegatronRule(megatron.axis).record(module, mesh, forward).table();
+               }});
+}
+
 std::string MegatronReport::to_string() const {
   std::vector<const MegatronGroup*> order;
   for (const MegatronGroup& group : groups) order.push_back(&group);

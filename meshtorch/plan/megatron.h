@@ -29,6 +29,7 @@
 
 #include <meshtorch/plan/record.h>
 #include <meshtorch/tensor/tree.h>
+#include <meshtorch/train/policy.h>
 #include <meshtorch/tree/spec_table.h>
 
 namespace meshtorch {
@@ -81,5 +82,9 @@ class MegatronRule {
  private:
   std::string axis_;
 };
+
+// apply() of a policy that says {"megatron": {"axis": "tp"}}: records the module for it.
+PolicyReport apply(const Policy& policy, torch::nn::Module& module, const Mesh& mesh,
+                   const Forward& forward);
 
 }  // namespace meshtorch

@@ -295,6 +295,20 @@ TEST_F(Megatron, WorksWithFsdpRuleBesideIt) {
             P(mt::axes("tp", "fsdp")));
 }
 
+TEST_F(Megatron, APolicyBesideTheModelAsksForIt) {
+  const auto mesh = runtime_.make_mesh({{"fsdp", 4}, {"tp", 2}});
+  const auto policy = mt::Policy::parse(R"({"rules": [{"megatron": {"axis": "tp"}},
+      {"fsdp": {"axis": "fsdp", "min_size": 4096}}], "zero": {"axis": "fsdp", "stage": 3}})");
+  families::Bert model(64, 32, 64, 4, 1);
+  const auto [x, y] = tokens();
+  mt::apply(policy, *model, mesh, [&, x = x, y = y] { return model->loss(x, y); });
+  const auto parameters = model->named_parameters();
+  EXPECT_EQ(mt::sharding_of(parameters["encoder.0.intermediate.weight"]).spec,
+            P(mt::axes("tp", "fsdp")));
+  EXPECT_EQ(mt::sharding_of(parameters["encoder.0.intermediate.bias"]).spec, P("tp"));
+  EXPECT_THAT(mt::message([&] { mt::apply(policy, *model, mesh); }), HasSubstr("megatron"));
+}
+
 TEST_F(Megatron, Errors) {
   const auto mesh = runtime_.make_mesh({{"tp", 2}});
   mt::Mlp model(mt::MlpOptions{.in = 8, .hidden = 8, .out = 8, .layers = 2});
