@@ -16,6 +16,8 @@
 //                  randn() * 0.02), and what names its device. The report notes those that are not
 //                  replicated anyway: "made whole: aten::mul.Tensor".
 //
+// What the maker makes beside the tree, in the size of a leaf, is sharded like it: layers that are cloned.
+//
 // Numbers are drawn from libtorch's generator, which is left as the dense run leaves it, in pieces of at
 // most InitOptions::chunk bytes. Every process draws all of them.
 #pragma once

@@ -7,6 +7,7 @@
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/device_scope.h>
 #include <meshtorch/tensor/init_sharded_calls.h>
+#include <meshtorch/tensor/init_sharded_ops.h>
 #include <meshtorch/tensor/kernel.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
@@ -84,7 +85,7 @@ void InitCalls::give_birth(const Birth& birth, const c10::OperatorHandle& op,
 }
 
 void InitCalls::look(const Call& call, const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  c10::IValue* arguments = stack.data() + stack.size() - op.schema().arguments().size();
+  c10::IValue* arguments = arguments_of(op, stack);
   at::Tensor sharded;
   std::int64_t dim = 0, index = 0;
   for (std::size_t i = 0; i < op.schema().arguments().size(); ++i) {

@@ -4,68 +4,14 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <set>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
+#include <meshtorch/tensor/init_sharded_ops.h>
 #include <meshtorch/tensor/sharded.h>
 
 namespace meshtorch {
 namespace {
-
-using Names = std::set<std::string, std::less<>>;
-
-// What makes a tensor that may be sharded.
-const Names& factories() {
-  static const Names names{"empty", "empty_strided", "full", "ones", "rand", "randn", "zeros"};
-  return names;
-}
-
-// In place, with numbers alone, and to the bit the same on any part of a tensor.
-const Names& exact_ops() {
-  static const Names names{"abs_",  "add_",  "clamp_", "clamp_max_", "clamp_min_",
-                           "div_",  "fill_", "mul_",   "neg_",       "normal_",
-                           "sqrt_", "sub_",  "zero_",  "uniform_"};
-  return names;
-}
-
-// What reads sizes only, or copies all values.
-const Names& readers() {
-  static const Names names{"_has_compatible_shallow_copy_type",
-                           "_to_copy",
-                           "alias",
-                           "clone",
-                           "contiguous",
-                           "detach",
-                           "detach_",
-                           "empty_like",
-                           "full_like",
-                           "is_same_size",
-                           "new_empty",
-                           "new_full",
-                           "new_ones",
-                           "new_zeros",
-                           "ones_like",
-                           "rand_like",
-                           "randn_like",
-                           "requires_grad_",
-                           "set_data",
-                           "to",
-                           "zeros_like"};
-  return names;
-}
-
-// "empty" of "aten::empty.memory_format"; nothing of other namespaces.
-std::string base_name(const c10::OperatorHandle& op) {
-  const std::string& name = op.operator_name().name;
-  return name.rfind("aten::", 0) == 0 ? name.substr(6) : "";
-}
-
-std::string full_name(const c10::OperatorHandle& op) { return c10::toString(op.operator_name()); }
-
-c10::IValue* arguments_of(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  return stack.data() + stack.size() - op.schema().arguments().size();
-}
 
 template <class Each>
 void for_each_tensor(const c10::IValue& value, Each each) {
@@ -74,32 +20,6 @@ void for_each_tensor(const c10::IValue& value, Each each) {
   } else if (value.isList()) {
     for (const c10::IValue& element : value.toListRef()) for_each_tensor(element, each);
   }
-}
-
-// A default device and layout: what names its own means to have it there.
-bool is_factory(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  if (!factories().contains(base_name(op)) || find_argument(op, stack, "names") != nullptr)
-    return false;
-  const auto* device = find_argument(op, stack, "device");
-  const auto* layout = find_argument(op, stack, "layout");
-  return device != nullptr && device->isNone() && layout != nullptr &&
-         (layout->isNone() || layout->toLayout() == at::kStrided);
-}
-
-bool writes(const c10::OperatorHandle& op) {
-  return std::ranges::any_of(op.schema().arguments(), [](const c10::Argument& argument) {
-    return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
-  });
-}
-
-bool gives_view(const c10::OperatorHandle& op) {
-  return !writes(op) && std::ranges::any_of(op.schema().returns(), [](const c10::Argument& made) {
-    return made.alias_info() != nullptr;
-  });
-}
-
-bool fills(const c10::OperatorHandle& op) {
-  return full_name(op) == "aten::fill_.Scalar" || full_name(op) == "aten::zero_";
 }
 
 [[noreturn]] void fail_for_values(const c10::OperatorHandle& op) {
@@ -117,15 +37,6 @@ bool fills(const c10::OperatorHandle& op) {
 }
 
 }  // namespace
-
-c10::IValue* find_argument(const c10::OperatorHandle& op, torch::jit::Stack& stack,
-                           std::string_view name) {
-  const auto& arguments = op.schema().arguments();
-  for (std::size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == name) return arguments_of(op, stack) + i;
-  }
-  return nullptr;
-}
 
 InitCalls::Scope::Scope(InitCalls& calls, Pass pass)
     : mode_(c10::DispatchKeySet(c10::DispatchKey::TESTING_ONLY_GenericMode)) {
@@ -183,8 +94,7 @@ void InitCalls::give_meta(const c10::OperatorHandle& op, torch::jit::Stack& stac
 }
 
 void InitCalls::run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const {
-  static const Names reads{"_local_scalar_dense", "equal", "is_nonzero", "item"};
-  if (reads.contains(base_name(op))) fail_for_values(op);
+  if (reads_values(op)) fail_for_values(op);
   give_meta(op, stack);
   try {
     op.callBoxed(&stack);
@@ -209,8 +119,7 @@ void InitCalls::forbid(std::size_t birth, const std::string& op) {
 }
 
 void InitCalls::judge(const c10::OperatorHandle& op, const Operands& operands) {
-  const std::string name = base_name(op);
-  if (name == "copy_") return judge_copy(operands);
+  if (full_name(op) == "aten::copy_") return judge_copy(operands);
   for (const at::Tensor& x : operands) {
     const auto birth = owner(x);
     if (!birth) continue;
@@ -218,8 +127,8 @@ void InitCalls::judge(const c10::OperatorHandle& op, const Operands& operands) {
       judge_view(op, view->second, operands);
       continue;
     }
-    const bool exact = exact_ops().contains(name) && operands.size() == 1;
-    const bool fine = is_whole(x, *birth) && (exact || readers().contains(name) || gives_view(op));
+    const bool exact = is_exact(op) && operands.size() == 1;
+    const bool fine = is_whole(x, *birth) && (exact || copies_or_measures(op) || gives_view(op));
     if (!fine) forbid(*birth, full_name(op));
   }
 }
@@ -256,7 +165,7 @@ void InitCalls::note_result(const c10::OperatorHandle& op, const Operands& opera
   const auto* storage = result.storage().unsafeGetStorageImpl();
   const auto is_operand = [&](const at::Tensor& x) { return x.is_same(result); };
   if (std::ranges::any_of(operands, is_operand)) return;
-  const bool reads = readers().contains(base_name(op));
+  const bool reads = copies_or_measures(op);
   if (const auto known = storages_.find(storage); known != storages_.end()) {
     if (reads) return;
     calls_[call].views = known->second;

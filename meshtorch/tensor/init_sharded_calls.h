@@ -16,7 +16,6 @@
 #include <map>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,10 +27,6 @@
 #include <meshtorch/layout/layout.h>
 
 namespace meshtorch {
-
-// The argument of this name of a call; null where the op has none.
-c10::IValue* find_argument(const c10::OperatorHandle& op, torch::jit::Stack& stack,
-                           std::string_view name);
 
 class InitCalls {
  public:

@@ -4,23 +4,16 @@
 #include <torch/torch.h>
 
 #include <algorithm>
-#include <bit>
 #include <map>
-#include <mutex>
 #include <set>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/base/table.h>
-#include <meshtorch/tensor/runtime.h>
-#include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/tree/pattern.h>
 
 namespace meshtorch {
 namespace {
-
-constexpr char kRuntimePath[] = "random.runtime";
-constexpr char kTorchPath[] = "random.torch";
 
 // Whether the buffers of this module, itself, are statistics of batches.
 bool keeps_statistics(const torch::nn::Module& module) {
@@ -74,31 +67,6 @@ void check_fits(const StateEntry& entry, const at::Tensor& leaf) {
            text("is ", kind_text(entry.tensor), ", the module has ", kind_text(leaf)),
            "give the state of a module of the same options and dtype");
   }
-}
-
-void check_random(const StateEntry& entry) {
-  const bool runtime = entry.path == kRuntimePath;
-  if (!runtime && entry.path != kTorchPath) {
-    refuse("update", entry.path, "is no random state that there is",
-           text("use ", kRuntimePath, " and ", kTorchPath));
-  }
-  if (runtime && Runtime::find() == nullptr)
-    refuse("update", entry.path, "has no runtime to go to", "make a Runtime first");
-  const State now = random_state();
-  check_fits(entry, now.at(entry.path));
-}
-
-void set_random(const StateEntry& entry) {
-  const at::Tensor value = full(entry.tensor.detach()).contiguous();
-  if (entry.path == kTorchPath) {
-    at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
-    const std::scoped_lock lock(generator.mutex());
-    generator.set_state(value);
-    return;
-  }
-  const auto* words = value.const_data_ptr<std::int64_t>();
-  Runtime::current().random() = {.seed = std::bit_cast<std::uint64_t>(words[0]),
-                                 .draws = std::bit_cast<std::uint64_t>(words[1])};
 }
 
 // `value` where `leaf` is: copying between meshes is no op's.
@@ -212,22 +180,6 @@ std::string State::to_string() const {
   return table.to_string();
 }
 
-State random_state() {
-  std::vector<StateEntry> entries;
-  if (Runtime* runtime = Runtime::find()) {
-    const Runtime::RandomState now = runtime->random();
-    entries.push_back({.path = kRuntimePath,
-                       .kind = Kind::random_state,
-                       .tensor = at::tensor({std::bit_cast<std::int64_t>(now.seed),
-                                             std::bit_cast<std::int64_t>(now.draws)},
-                                            at::kLong)});
-  }
-  entries.push_back({.path = kTorchPath,
-                     .kind = Kind::random_state,
-                     .tensor = at::globalContext().defaultGenerator(at::kCPU).get_state()});
-  return State(std::move(entries));
-}
-
 std::vector<State> split_by(const State& state, const std::vector<StateFilter>& filters,
                             std::size_t rest_at) {
   if (rest_at + 1 < filters.size()) {
@@ -263,10 +215,7 @@ void update(torch::nn::Module& module, const State& state) {
   std::map<std::string, at::Tensor> leaves;
   for (StateEntry& leaf : leaves_of(module)) leaves.emplace(leaf.path, leaf.tensor);
   for (const StateEntry& entry : state) {
-    if (entry.kind == Kind::random_state) {
-      check_random(entry);
-      continue;
-    }
+    if (entry.kind == Kind::random_state) continue;
     const auto leaf = leaves.find(entry.path);
     if (leaf == leaves.end()) {
       refuse("update", entry.path, "is no parameter or buffer of the module",
@@ -274,11 +223,9 @@ void update(torch::nn::Module& module, const State& state) {
     }
     check_fits(entry, leaf->second);
   }
+  set_random_state(state.filter(Kind::random_state));
   for (const StateEntry& entry : state) {
-    if (entry.kind == Kind::random_state) {
-      set_random(entry);
-      continue;
-    }
+    if (entry.kind == Kind::random_state) continue;
     const at::Tensor leaf = leaves.at(entry.path).detach();
     leaf.copy_(beside(entry.tensor.detach(), leaf));
   }

@@ -121,6 +121,9 @@ class State {
 
 // The random state alone: "random.runtime" where a runtime lives, and "random.torch".
 State random_state();
+// Puts it back. Throws Error, before anything is set: an entry that random_state() would not give, so too
+// "random.runtime" where no runtime lives, or of another size.
+void set_random_state(const State& state);
 
 // What split() calls. One state per filter: an entry goes to the first that takes it. Throws Error with
 // the path of an entry that none takes, and where `rest`, the filter of number `rest_at`, is not the last.
@@ -148,8 +151,8 @@ State merge(const State& first, const States&... others) {
 
 // Writes the entries' values into the module's tensors, whatever the layouts of either; the module keeps
 // its layouts, ties, requires_grad and leaves that the state lacks. Random state is set. Throws Error,
-// before anything is written: a path that the module lacks, another shape or dtype, random state that
-// isn't one, and "random.runtime" where no runtime lives.
+// before anything is written: a path that the module lacks, another shape or dtype, and as
+// set_random_state.
 void update(torch::nn::Module& module, const State& state);
 
 // How each parameter and buffer lies, by path and in the module's order; P() of a plain one. A tensor

@@ -160,6 +160,8 @@ Everything everything(at::ScalarType dtype) {
   made.constants["mask"] = torch::zeros({5}, torch::kBool);
   made.constants["strided"] = torch::empty_strided({4, 2}, {2, 1}, options).fill_(3);
   made.constants["like"] = torch::ones_like(made.constants["zeros"]);
+  made.constants["drawn like"] = torch::randn_like(made.constants["full"]);
+  made.constants["drawn as well"] = torch::rand_like(made.constants["ones"]);
   made.scaled = torch::randn({33, 2}, options).mul_(0.25).add_(1).clamp_(0.5, 1.5);
   return made;
 }

@@ -171,7 +171,7 @@ TEST(State, UpdateRefusesBeforeItWrites) {
   EXPECT_THAT(refused("norm.weight", zeros.to(torch::kDouble)), HasSubstr("is Double [8]"));
   EXPECT_THAT(refused("norm.weight", {}), HasSubstr("norm.weight: is undefined"));
   EXPECT_EQ(refused("random.runtime", torch::zeros({2}, torch::kLong), Kind::random_state),
-            "[update] random.runtime: has no runtime to go to; make a Runtime first");
+            "[set_random_state] random.runtime: has no runtime to go to; make a Runtime first");
   EXPECT_THAT(refused("random.torch", torch::zeros({2}, torch::kByte), Kind::random_state),
               HasSubstr("random.torch: is Byte [2]"));
   EXPECT_THAT(refused("random.cuda", zeros, Kind::random_state),
