@@ -5,6 +5,7 @@
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/checkpoint/module.h>
+#include <meshtorch/checkpoint/state.h>
 #include <meshtorch/comm/ledger.h>
 #include <meshtorch/kernels/random.h>
 #include <meshtorch/mesh/named_sharding.h>
