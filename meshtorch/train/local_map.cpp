@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/train/local_map.h>
 
-#include <torch/nn/module.h>
-
 #include <meshtorch/base/error.h>
 
 namespace meshtorch {
@@ -27,7 +25,10 @@ std::vector<RankLeaf> RankSpecs::of(const TreeSlots& tree, const std::string& wh
   std::vector<RankLeaf> leaves;
   for (const TreeSlot& slot : tree.slots) {
     if (slot.tensor.defined())
-      leaves.push_back({.path = slot.path, .tensor = slot.tensor, .buffer = slot.buffer});
+      leaves.push_back({.path = slot.path,
+                        .tensor = slot.tensor,
+                        .of_module = slot.of_module,
+                        .buffer = slot.buffer});
   }
   rule_(leaves, tree);
   for (RankLeaf& leaf : leaves) leaf.path = leaf.path.empty() ? what : what + " " + leaf.path;
@@ -43,20 +44,6 @@ void check_count(std::size_t specs, std::size_t arguments) {
         .what = text("has ", specs, " entries (of pmap: in_axes), fn was given ", arguments,
                      " arguments"),
         .remedy = "give one for each argument"});
-}
-
-void refresh(torch::nn::Module& clone, torch::nn::Module& of,
-             const std::vector<at::Tensor>& values) {
-  TreeSlots slots;
-  slots.add("", clone, nullptr);
-  auto value = values.begin();
-  for (const TreeSlot& slot : slots.slots) {
-    if (!slot.tensor.defined()) continue;
-    slot.tensor.requires_grad_(false);
-    tree_detail::replace_value(slot.tensor, *value++);
-  }
-  const auto modules = of.modules(), clones = clone.modules();
-  for (std::size_t i = 0; i < modules.size(); ++i) clones[i]->train(modules[i]->is_training());
 }
 
 }  // namespace detail

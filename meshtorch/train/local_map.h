@@ -22,8 +22,9 @@
 //             P().unreduced("dp")   each returns a summand
 //
 // Plain arguments are placed by their spec (device_put), sharded ones resharded; one that lies so already
-// is used where it is. Modules (torch::nn::Cloneable) are arguments as others: each rank has a clone, made
-// once for a local_map object and module, which from then on is pointed at the rank's tensors; nothing is copied.
+// is used where it is. Modules are arguments as others: fn gets the same module, whose
+// parameters and buffers are the rank's tensors while the rank has its turn. Nothing is copied; but what a
+// forward leaves in other members, ranks leave to each other.
 //
 // Gradients: fn may use autograd inside, and local_map as a whole is differentiable, once. Backward runs
 // the ranks again, each through its own graph, meeting at the transposes of their collectives. The gradient
@@ -46,7 +47,6 @@
 #include <concepts>
 #include <functional>
 #include <initializer_list>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -94,63 +94,20 @@ using LocalMapOptions = RankProgramOptions;
 
 namespace detail {
 
-// A module's clone for one rank.
-struct RankClone {
-  std::weak_ptr<torch::nn::Module> of;
-  std::shared_ptr<torch::nn::Module> clone;
-};
-// By argument and rank.
-using RankClones = std::map<std::pair<std::size_t, std::size_t>, RankClone>;
-
-// Points the clone at these values, and sets its modules to train() or eval() as the others are.
-void refresh(torch::nn::Module& clone, torch::nn::Module& of,
-             const std::vector<at::Tensor>& values);
-
-// A module's handle.
-template <class T>
-inline constexpr bool kClones =
-    tree_detail::kModuleHandle<T> && !std::same_as<T, torch::nn::AnyModule>;
-
-template <class Handle>
-Handle handle_of(const std::shared_ptr<torch::nn::Module>& module) {
-  if constexpr (tree_detail::kModulePointer<Handle>) {
-    return std::dynamic_pointer_cast<typename Handle::element_type>(module);
-  } else {
-    return Handle(std::dynamic_pointer_cast<typename Handle::ContainedType>(module));
-  }
-}
-
 // Throws Error where there are not as many specs as arguments.
 void check_count(std::size_t specs, std::size_t arguments);
 
-// The rank's own argument: a tree as `argument` of these values.
-template <class T>
-T rank_argument(const T& argument, const std::vector<at::Tensor>& values, RankClone& kept) {
-  if constexpr (!kClones<T>) {
-    return tree_unflatten(argument, values);
-  } else {
-    const auto module = tree_detail::module_of(argument);
-    if (module == nullptr) return argument;
-    if (kept.of.lock() != module || kept.clone == nullptr)
-      kept = {.of = module, .clone = tree_detail::module_of(tree_unflatten(argument, values))};
-    refresh(*kept.clone, *module, values);
-    return handle_of<T>(kept.clone);
-  }
-}
-
 }  // namespace detail
 
-// Made by local_map(); called with as many arguments as there are in_specs. Copies share their clones.
+// Made by local_map(); called with as many arguments as there are in_specs.
 template <class Fn>
 class LocalMap {
  public:
   LocalMap(Fn fn, const Mesh& mesh, std::vector<RankSpecs> in_specs, RankSpecs out_specs,
            LocalMapOptions options)
-      : state_(std::make_shared<State>(State{std::move(fn),
-                                             std::move(in_specs),
-                                             std::move(out_specs),
-                                             RankProgram(mesh, std::move(options)),
-                                             {}})) {}
+      : state_(
+            std::make_shared<State>(State{std::move(fn), std::move(in_specs), std::move(out_specs),
+                                          RankProgram(mesh, std::move(options))})) {}
 
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) const {
@@ -167,7 +124,6 @@ class LocalMap {
     std::vector<RankSpecs> in_specs;
     RankSpecs out_specs;
     RankProgram program;
-    detail::RankClones clones;
   };
 
   template <class Output, class... Arguments>
@@ -187,12 +143,9 @@ class LocalMap {
     const std::vector<RankLeaf>& leaves() const { return leaves_; }
     const Output& output() const { return *ranks_.front().output; }
 
-    std::vector<at::Tensor> bind(std::size_t rank, const std::vector<at::Tensor>& values) override {
+    void bind(std::size_t rank, const std::vector<at::Tensor>& values) override {
       auto next = values.begin();
-      std::vector<at::Tensor> seen;
-      ranks_[rank].arguments.emplace(
-          bind_all(rank, next, seen, std::index_sequence_for<Arguments...>()));
-      return seen;
+      ranks_[rank].arguments.emplace(bind_all(next, std::index_sequence_for<Arguments...>()));
     }
 
     std::vector<RankLeaf> run(std::size_t rank) override {
@@ -214,23 +167,22 @@ class LocalMap {
       (std::index_sequence_for<Arguments...>());
     }
 
+    using Values = std::vector<at::Tensor>::const_iterator;
+
     template <std::size_t... i>
-    std::tuple<Arguments...> bind_all(std::size_t rank,
-                                      std::vector<at::Tensor>::const_iterator& next,
-                                      std::vector<at::Tensor>& seen, std::index_sequence<i...>) {
+    std::tuple<Arguments...> bind_all(Values& next, std::index_sequence<i...>) {
       // Braces: in order.
-      return std::tuple<Arguments...>{bind_one(i, std::get<i>(arguments_), rank, next, seen)...};
+      return std::tuple<Arguments...>{bind_one(i, std::get<i>(arguments_), next)...};
     }
 
+    // The argument, with the rank's tensors for those that are no module's.
     template <class T>
-    T bind_one(std::size_t i, const T& argument, std::size_t rank,
-               std::vector<at::Tensor>::const_iterator& next, std::vector<at::Tensor>& seen) {
-      const auto end = next + static_cast<std::ptrdiff_t>(counts_[i]);
-      T mine = detail::rank_argument(argument, std::vector<at::Tensor>(next, end),
-                                     state_.clones[{i, rank}]);
-      next = end;
-      for (at::Tensor& leaf : tree_leaves(mine)) seen.push_back(std::move(leaf));
-      return mine;
+    T bind_one(std::size_t i, const T& argument, Values& next) {
+      const Values begin = std::exchange(next, next + static_cast<std::ptrdiff_t>(counts_[i]));
+      const TreeSlots slots = tree_detail::slots_of(argument);
+      const auto values = tree_detail::spread("local_map", slots, {begin, next});
+      return tree_detail::with_values("local_map", argument, slots, values,
+                                      tree_detail::NewLeaves::Modules::keep);
     }
 
     State& state_;

@@ -75,8 +75,7 @@ class LocalMapNode : public autograd::Node {
 
   void release_variables() override {
     const std::lock_guard lock(mutex_);
-    history_.graphs.clear();
-    saved_.clear();
+    free_graphs();
   }
 
   std::string name() const override { return "LocalMap"; }
@@ -129,7 +128,7 @@ class LocalMapNode : public autograd::Node {
   void run_ranks(const std::vector<variable_list>& seeds, std::vector<variable_list>& found) {
     const bool keep = autograd::get_current_graph_task_keep_graph();
     const std::vector<std::size_t> asked = asked_inputs();
-    meshtorch::run_ranks("local_map.backward", grid(), history_.seeds,
+    meshtorch::run_ranks("local_map.backward", grid(), history_.seeds, *history_.bindings,
                          [&](std::size_t rank, RankTurns& turns) {
                            const RankGraph& graph = history_.graphs[rank];
                            const Rank self(grid(), rank, turns, graph.anchor);
@@ -169,14 +168,19 @@ class LocalMapNode : public autograd::Node {
     return result;
   }
 
+  void free_graphs() {
+    history_.graphs.clear();
+    history_.bindings.reset();
+    saved_.clear();
+  }
+
   // A stranger that is alive once the graphs are gone is not fn's own.
   void finish() {
     if (autograd::get_current_graph_task_keep_graph()) return;
     std::vector<at::Tensor> strangers;
     for (RankGraph& graph : history_.graphs)
       strangers.insert(strangers.end(), graph.strangers.begin(), graph.strangers.end());
-    history_.graphs.clear();
-    saved_.clear();
+    free_graphs();
     for (at::Tensor& stranger : strangers) {
       if (stranger.use_count() > 1)
         fail_closed_over("backward", text("a tensor of sizes ", stranger.sizes()));

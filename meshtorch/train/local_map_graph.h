@@ -16,6 +16,7 @@
 
 #include <meshtorch/layout/layout.h>
 #include <meshtorch/train/rank.h>
+#include <meshtorch/train/rank_bindings.h>
 
 namespace meshtorch {
 
@@ -43,6 +44,7 @@ struct RankSide {
 struct RankHistory {
   std::shared_ptr<const RankGrid> grid;
   std::vector<RankGraph> graphs;  // by rank
+  std::shared_ptr<RankBindings> bindings;
   std::vector<RankSide> inputs, results;
   std::vector<at::Tensor> read;      // whose memory the graphs may refer to
   std::vector<std::uint64_t> seeds;  // of random numbers that backward draws

@@ -23,7 +23,8 @@ namespace {
 
 // An argument's leaf on the whole mesh, as the ranks have it.
 struct LaidOut {
-  at::Tensor tensor;
+  at::Tensor tensor;  // perhaps a module's: not to be looked at while ranks run
+  Shape shape;
   Layout manual, layout;
   Shards locals;
   bool needs_gradient = false;
@@ -46,6 +47,7 @@ std::vector<LaidOut> lay_out_all(const RankGrid& grid, const std::vector<RankLea
     laid.manual = manual_layout(grid, leaf.spec, leaf.tensor.dim(), leaf.path);
     laid.tensor = lay_out(grid, leaf.tensor, laid.manual, leaf.path);
     const ShardedView& view = *sharded_view(laid.tensor);
+    laid.shape = shape_of(laid.tensor);
     laid.layout = view.layout();
     laid.locals = view.locals();
     laid.needs_gradient = c10::GradMode::is_enabled() && laid.tensor.requires_grad();
@@ -103,12 +105,15 @@ class Call {
   const RankGrid& grid() const { return *grid_; }
 
   void run_ranks(const std::vector<std::uint64_t>& seeds) {
-    meshtorch::run_ranks("local_map", grid(), seeds, [&](std::size_t rank, RankTurns& turns) {
-      at::Tensor anchor = at::zeros({});
-      if (c10::GradMode::is_enabled()) anchor.requires_grad_();
-      const Rank self(grid(), rank, turns, anchor);
-      given_[rank] = run_rank(rank, anchor);
-    });
+    values_ = all_values();
+    bindings_ = bindings();
+    meshtorch::run_ranks("local_map", grid(), seeds, *bindings_,
+                         [&](std::size_t rank, RankTurns& turns) {
+                           at::Tensor anchor = at::zeros({});
+                           if (c10::GradMode::is_enabled()) anchor.requires_grad_();
+                           const Rank self(grid(), rank, turns, anchor);
+                           given_[rank] = run_rank(rank, anchor);
+                         });
   }
 
   Given run_rank(std::size_t rank, const at::Tensor& anchor) {
@@ -132,32 +137,62 @@ class Call {
     return code_.run(rank);
   }
 
+  // By rank and leaf.
+  std::vector<std::vector<at::Tensor>> all_values() const {
+    std::vector<std::vector<at::Tensor>> all(given_.size());
+    for (std::size_t rank = 0; rank < all.size(); ++rank) {
+      for (std::size_t i = 0; i < laid_.size(); ++i) {
+        const std::size_t first = first_of(i);
+        all[rank].push_back(first < i ? all[rank][first] : value_of(i, rank));
+      }
+    }
+    return all;
+  }
+
+  // Of the modules' tensors.
+  std::shared_ptr<RankBindings> bindings() const {
+    std::vector<at::Tensor> handles;
+    std::vector<std::vector<at::Tensor>> values(values_.size());
+    for (std::size_t i = 0; i < arguments_.size(); ++i) {
+      if (!arguments_[i].of_module || first_of(i) < i) continue;
+      handles.push_back(arguments_[i].tensor);
+      for (std::size_t rank = 0; rank < values.size(); ++rank)
+        values[rank].push_back(values_[rank][i]);
+    }
+    return std::make_shared<RankBindings>(std::move(handles), std::move(values));
+  }
+
+  // What the rank sees for the leaves.
   std::vector<at::Tensor> bind(std::size_t rank) {
     c10::NoGradGuard no_grad;
-    std::vector<at::Tensor> values;
+    std::vector<at::Tensor> leaves;
     for (std::size_t i = 0; i < laid_.size(); ++i) {
-      const std::size_t first = first_of(i);
-      values.push_back(first < i ? values[first] : value_of(i, rank));
+      leaves.push_back(arguments_[i].of_module ? arguments_[i].tensor : values_[rank][i]);
+      leaves.back().requires_grad_(laid_[i].needs_gradient);
     }
-    std::vector<at::Tensor> leaves = code_.bind(rank, values);
-    for (std::size_t i = 0; i < leaves.size(); ++i)
-      leaves[i].requires_grad_(laid_[i].needs_gradient);
+    code_.bind(rank, values_[rank]);
+    values_[rank].clear();
     return leaves;
   }
 
   at::Tensor value_of(std::size_t i, std::size_t rank) const {
     const LaidOut& laid = laid_[i];
-    const at::Tensor value =
-        rank_tensor(grid(), rank, shape_of(laid.tensor), laid.layout, laid.locals);
+    const at::Tensor value = rank_tensor(grid(), rank, laid.shape, laid.layout, laid.locals);
     return arguments_[i].row ? value.select(0, 0) : value;
   }
 
   // A tensor that is several leaves (tied weights) is one to the rank, too.
   std::size_t first_of(std::size_t i) const {
     for (std::size_t first = 0; first < i; ++first) {
-      if (arguments_[first].tensor.is_same(arguments_[i].tensor) &&
-          arguments_[first].spec == arguments_[i].spec)
-        return first;
+      const RankLeaf &a = arguments_[first], &b = arguments_[i];
+      if (!a.tensor.is_same(b.tensor) || a.of_module != b.of_module) continue;
+      if (a.spec == b.spec) return first;
+      if (!a.of_module) continue;
+      fail(
+          {.op = "local_map",
+           .where = b.path,
+           .what = text("is one tensor with ", a.path, ", but has spec ", b.spec, ", not ", a.spec),
+           .remedy = "give both the same"});
     }
     return i;
   }
@@ -242,7 +277,7 @@ class Call {
   }
 
   void record(const std::vector<at::Tensor>& results, std::uint64_t draw) {
-    RankHistory history{.grid = grid_};
+    RankHistory history{.grid = grid_, .graphs = {}, .bindings = bindings_};
     std::vector<at::Tensor> differentiable, inputs;
     std::vector<std::size_t> kept;
     for (std::size_t i = 0; i < results.size(); ++i) {
@@ -254,7 +289,7 @@ class Call {
     }
     for (std::size_t i = 0; i < laid_.size(); ++i) {
       inputs.push_back(laid_[i].tensor);
-      history.inputs.push_back({.shape = shape_of(laid_[i].tensor), .manual = laid_[i].manual});
+      history.inputs.push_back({.shape = laid_[i].shape, .manual = laid_[i].manual});
       if (!anyone_wrote(i) && !arguments_[i].buffer) history.read.push_back(laid_[i].tensor);
     }
     for (Given& given : given_) {
@@ -274,6 +309,8 @@ class Call {
   const std::vector<RankLeaf>& arguments_;
   RankCode& code_;
   const std::vector<LaidOut> laid_;
+  std::vector<std::vector<at::Tensor>> values_;  // by rank and leaf
+  std::shared_ptr<RankBindings> bindings_;
   std::vector<Given> given_;
   std::vector<RankSide> sides_;  // by result
 };

@@ -35,6 +35,7 @@ struct RankLeaf {
   std::string path;
   at::Tensor tensor;
   PartitionSpec spec;
+  bool of_module = false;
   bool buffer = false;  // of a module
   RankWrites writes = RankWrites::refuse;
   // Its leading dim, of size one on each rank, is dropped there. Of a buffer.
@@ -45,8 +46,8 @@ struct RankLeaf {
 class RankCode {
  public:
   virtual ~RankCode() = default;
-  // Takes the rank's values of the leaves, and gives the tensors that the rank will see for them.
-  virtual std::vector<at::Tensor> bind(std::size_t rank, const std::vector<at::Tensor>& values) = 0;
+  // Takes the rank's values of the leaves; those of modules' have them while the rank has its turn.
+  virtual void bind(std::size_t rank, const std::vector<at::Tensor>& values) = 0;
   // Runs fn; the results' leaves, which nobody holds but the result itself.
   virtual std::vector<RankLeaf> run(std::size_t rank) = 0;
 };

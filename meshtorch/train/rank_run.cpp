@@ -56,18 +56,22 @@ class rank_scope {
 }  // namespace
 
 void run_ranks(const std::string& op, const RankGrid& grid, const std::vector<std::uint64_t>& seeds,
+               RankBindings& bindings,
                const std::function<void(std::size_t rank, RankTurns& turns)>& body) {
   const Environment environment;
   RankStreams streams(seeds);
+  const RankBindings::Loan loan(bindings);
   Trace::Time begin;
   RankTurns::Options options{
       .op = op, .names = {}, .serve = [&](const auto& meetings) { serve_meeting(grid, meetings); }};
   for (const RankPlace& place : grid.ranks) options.names.push_back(place.name);
   options.before_turn = [&](std::size_t rank) {
     streams.enter(rank);
+    bindings.enter(rank);
     if (Trace::active() != nullptr) begin = Trace::Clock::now();
   };
   options.after_turn = [&](std::size_t rank) {
+    bindings.leave(rank);
     streams.leave(rank);
     if (Trace* trace = Trace::active())
       trace->op(op, first_device(grid, rank), begin, Trace::Clock::now());

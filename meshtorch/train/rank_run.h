@@ -12,12 +12,14 @@
 #include <vector>
 
 #include <meshtorch/train/rank.h>
+#include <meshtorch/train/rank_bindings.h>
 
 namespace meshtorch {
 
 // Runs body(rank, turns) in each rank's thread (rank_turns.h); the ranks' collectives are served here. A
 // rank's turns are slices of its device's lane in the trace, named `op`.
 void run_ranks(const std::string& op, const RankGrid& grid, const std::vector<std::uint64_t>& seeds,
+               RankBindings& bindings,
                const std::function<void(std::size_t rank, RankTurns& turns)>& body);
 
 // While fn runs: an op on a sharded tensor that is not on the rank's own mesh is an Error, as it comes

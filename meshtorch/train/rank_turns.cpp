@@ -45,16 +45,14 @@ void RankTurns::run(const std::function<void(std::size_t rank)>& body) {
 }
 
 void RankTurns::give_turn(std::size_t rank) {
-  if (options_.before_turn) options_.before_turn(rank);
   Thread& thread = *threads_[rank];
+  // It waits for its turn.
+  if (!thread.thread.joinable()) thread.thread = std::thread([this, rank] { run_rank(rank); });
+  if (options_.before_turn) options_.before_turn(rank);
   {
     std::unique_lock lock(mutex_);
     turn_ = rank;
-    if (!thread.thread.joinable()) {
-      thread.thread = std::thread([this, rank] { run_rank(rank); });
-    } else {
-      thread.wake.notify_one();
-    }
+    thread.wake.notify_one();
     back_.wait(lock, [&] { return turn_ == threads_.size(); });
   }
   if (options_.after_turn) options_.after_turn(rank);

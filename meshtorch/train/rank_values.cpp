@@ -220,10 +220,7 @@ at::Tensor assemble(const RankGrid& grid, std::vector<RankPart> parts, const Sha
   return wrap(grid.mesh, shape, layout, std::move(locals));
 }
 
-void mark_written(const at::Tensor& tensor) {
-  written(*sharded_view(tensor));
-  tensor.unsafeGetTensorImpl()->bump_version();
-}
+void mark_written(const at::Tensor& tensor) { written(*sharded_view(tensor)); }
 
 Shape whole_shape(const RankGrid& grid, const std::vector<Shape>& shapes, const Layout& manual,
                   const std::string& where) {

@@ -49,7 +49,8 @@ RankPart take_part(const RankGrid& grid, std::size_t rank, const at::Tensor& ten
 at::Tensor assemble(const RankGrid& grid, std::vector<RankPart> parts, const Shape& shape,
                     const Layout& manual);
 
-// Ranks wrote into the locals of this sharded tensor.
+// Ranks wrote into the locals of this sharded tensor. Autograd's version is not counted up: batch norm's
+// graph keeps the statistics, and what it has of them it does not use.
 void mark_written(const at::Tensor& tensor);
 
 // The shape of a result by the shapes that all ranks have, by their number. Throws Error where they do

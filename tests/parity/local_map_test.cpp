@@ -673,23 +673,20 @@ TEST_F(LocalMap, AMegatronMlpInsideOfDataParallelCode) {
   mt::expect_close(*model, *dense, 1e-12, 1e-12);
 }
 
-struct TiedImpl : torch::nn::Cloneable<TiedImpl> {
-  TiedImpl() { reset(); }
-  void reset() override {
+struct TiedImpl : torch::nn::Module {
+  TiedImpl() {
     rows = register_parameter("rows", torch::randn({5, 4}, torch::kDouble));
     again = register_parameter("again", rows);
     shift = register_buffer("shift", torch::ones({4}, torch::kDouble));
   }
   Tensor forward(const Tensor& x) {
-    seen = rows.data_ptr();
     return torch::dropout((x + shift).matmul(rows.t()).relu(), 0.5, is_training()).matmul(again);
   }
   Tensor rows, again, shift;
-  void* seen = nullptr;
 };
 TORCH_MODULE(Tied);
 
-TEST_F(LocalMap, ModulesAreClonedOnceAndPointedAtTheirShards) {
+TEST_F(LocalMap, AModuleIsTheRanksWhileItHasItsTurn) {
   Tied model, dense;
   {
     torch::NoGradGuard no_grad;
@@ -699,33 +696,65 @@ TEST_F(LocalMap, ModulesAreClonedOnceAndPointedAtTheirShards) {
   model->eval();
   dense->eval();
   const Tensor x = numbers({8, 4});
-  std::vector<const void*> clones, memory;
+  std::vector<const void*> memory;
   const auto f = mt::local_map(
       [&](Tied net, const Tensor& rows) {
-        const Tensor y = net->forward(rows);
-        clones.push_back(net.get());
-        memory.push_back(net->seen);
-        return y;
+        EXPECT_FALSE(mt::is_sharded(model->rows));
+        const Tensor half = mt::pmean(net->forward(rows), "tp");
+        EXPECT_FALSE(net->rows.grad().defined());
+        memory.push_back(net->rows.data_ptr());
+        return half;
       },
       mesh, {P(), P("dp")}, P("dp"));
+  int hooks = 0;
+  model->rows.register_hook([&](const Tensor&) { ++hooks; });
   const Tensor y = f(model, x);
+  EXPECT_EQ(mt::sharding_of(model->rows).spec, P());
+  EXPECT_TRUE(model->rows.requires_grad() && model->rows.is_leaf());
+  const Tensor again = f(model, x);
   mt::expect_close(y, dense->forward(x), "value", 1e-12, 1e-12);
-  y.sum().backward();
-  dense->forward(x).sum().backward();
+  (y.sum() + again.pow(2).sum()).backward();
+  (dense->forward(x).sum() + dense->forward(x).pow(2).sum()).backward();
   mt::expect_close(*model, *dense, 1e-12, 1e-12);
-  const std::size_t ranks = clones.size();
+  EXPECT_EQ(hooks, 1);
   const auto shards = mt::addressable_shards(model->rows.detach());
-  for (std::size_t rank = 0; rank < ranks; ++rank)
-    EXPECT_EQ(memory[rank], shards[rank].data.data_ptr());
+  ASSERT_EQ(memory.size(), 2 * shards.size());
+  for (std::size_t rank = 0; rank < memory.size(); ++rank)
+    EXPECT_EQ(memory[rank], shards[rank % shards.size()].data.data_ptr());
+  // Also where a rank fails.
+  const auto bad = mt::local_map(
+      [&](Tied net, const Tensor& rows) -> Tensor { return mt::psum(net->forward(rows), "no"); },
+      mesh, {P(), P("dp")}, P("dp"));
+  EXPECT_NE(mt::message_of([&] { bad(model, x); }), "");
+  mt::expect_close(*model, *dense, 1e-12, 1e-12);
   {
     torch::NoGradGuard no_grad;
     model->rows.mul_(2);
     dense->rows.mul_(2);
   }
   mt::expect_close(f(model, x), dense->forward(x), "after a step", 1e-12, 1e-12);
-  for (std::size_t rank = 0; rank < ranks; ++rank) EXPECT_EQ(clones[rank], clones[ranks + rank]);
   model->train();
   EXPECT_FALSE(torch::allclose(mt::full(f(model, x).detach()), dense->forward(x)));
+}
+
+TEST_F(LocalMap, AModuleInsideOfATreeAndRemat) {
+  Tied dense;
+  dense->eval();
+  auto model = std::make_shared<TiedImpl>();
+  {
+    torch::NoGradGuard no_grad;
+    model->rows.copy_(dense->rows);
+  }
+  model->eval();
+  mt::shard(*model, mesh, mt::PathRules{{"rows|again", P(mt::whole, "tp")}});
+  const Tensor x = numbers({8, 4});
+  const auto f =
+      mt::local_map([](std::map<std::string, Tied>& nets,
+                       const Tensor& rows) { return mt::remat(nets.at("net"), rows).pow(2).sum(); },
+                    mesh, {P(), P("dp")}, P().unreduced("dp"), {.manual_axes = {"dp"}});
+  f(std::map<std::string, Tied>{{"net", Tied(model)}}, x).backward();
+  dense->forward(x).pow(2).sum().backward();
+  mt::expect_close(*model, *dense, 1e-12, 1e-12);
 }
 
 struct Batch2 {
