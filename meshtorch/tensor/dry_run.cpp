@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <meshtorch/tensor/dry_run.h>
 
-#include <ATen/CPUGeneratorImpl.h>
-
 #include <algorithm>
-#include <mutex>
 #include <utility>
 
 namespace meshtorch {
 namespace {
-
-at::Tensor generator_state() {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  return generator.get_state();
-}
-
-void set_generator_state(const at::Tensor& state) {
-  at::Generator generator = at::detail::getDefaultCPUGenerator();
-  const std::lock_guard lock(generator.mutex());
-  generator.set_state(state);
-}
 
 Mesh behind(std::int64_t devices, const Mesh& mesh) {
   std::vector<std::int64_t> mine = mesh.devices();
@@ -35,8 +20,6 @@ std::int64_t largest_device(const Mesh& mesh) { return *std::ranges::max_element
 dry_run_scope::dry_run_scope(const Mesh& mesh)
     : runtime_(Runtime::current()),
       options_(runtime_.options_),
-      random_(runtime_.random_),
-      generator_(generator_state()),
       mesh_(behind(runtime_.communicator().devices(), mesh)) {
   communicator_ =
       std::exchange(runtime_.communicator_, make_local_communicator(largest_device(mesh_) + 1));
@@ -52,8 +35,6 @@ dry_run_scope::~dry_run_scope() {
   runtime_.ledger_ = std::move(ledger_);
   runtime_.fallbacks_ = std::move(fallbacks_);
   runtime_.options_ = options_;
-  runtime_.random_ = random_;
-  set_generator_state(generator_);
 }
 
 }  // namespace meshtorch

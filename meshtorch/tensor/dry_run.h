@@ -17,9 +17,7 @@
 #include <memory>
 #include <vector>
 
-#include <ATen/core/Tensor.h>
-
-#include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/draws.h>
 
 namespace meshtorch {
 
@@ -35,14 +33,13 @@ class dry_run_scope {
   Ledger& ledger() { return runtime_.ledger_; }
 
  private:
+  const undrawn_scope undrawn_;
   Runtime& runtime_;
   // What the runtime had.
   std::unique_ptr<Communicator> communicator_;
   Ledger ledger_;
   RuntimeOptions options_;
-  Runtime::RandomState random_;
   std::vector<FallbackReport> fallbacks_;
-  at::Tensor generator_;  // the state of libtorch's own
   Mesh mesh_;
 };
 

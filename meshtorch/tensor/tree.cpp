@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tensor/draws.h>
 #include <meshtorch/tensor/sharded.h>
 
 namespace meshtorch {
@@ -15,16 +16,6 @@ std::string under(const std::string& path, const std::string& name) {
   return path.empty() ? name : path + "." + name;
 }
 
-// reset() of a clone draws its initial values, which nobody wants: the program's next number stays.
-class KeepGenerator {
- public:
-  ~KeepGenerator() { generator_.set_state(state_); }
-
- private:
-  at::Generator generator_ = at::detail::getDefaultCPUGenerator();
-  at::Tensor state_ = generator_.get_state();
-};
-
 std::shared_ptr<torch::nn::Module> clone_of(const std::string& op, const TreeModule& old) {
   if (old.module == nullptr) {
     fail({.op = op,
@@ -32,7 +23,7 @@ std::shared_ptr<torch::nn::Module> clone_of(const std::string& op, const TreeMod
           .what = "a module by value cannot be made anew",
           .remedy = "hold it by its holder or a shared_ptr"});
   }
-  const KeepGenerator keep;
+  const undrawn_scope undrawn;  // reset() draws initial values, which nobody wants
   try {
     return old.module->clone();
   } catch (const c10::Error& error) {
@@ -160,7 +151,7 @@ NewLeaves::NewLeaves(std::string op, const TreeSlots& old, const std::vector<at:
 
 std::shared_ptr<torch::nn::Module> NewLeaves::clone(const TreeModule& old) {
   if (!old.any.is_empty()) {
-    const KeepGenerator keep;
+    const undrawn_scope undrawn;  // reset() draws initial values, which nobody wants
     return any_copies_.emplace(old.module.get(), old.any.clone()).first->second.ptr();
   }
   return clone_of(op_, old);

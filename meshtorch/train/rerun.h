@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Running something a second time as it ran the first time: with the same random numbers, under the
-// same modes. Internal to remat.
+// Running something a second time as it ran the first time: with the same random numbers (tensor/draws.h), under
+// the same modes. Internal to remat.
 #pragma once
 
 #include <array>
@@ -9,31 +9,14 @@
 #include <string>
 #include <vector>
 
-#include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include <meshtorch/tensor/runtime.h>
+#include <meshtorch/tensor/draws.h>
 #include <meshtorch/tensor/scope.h>
 
 namespace meshtorch {
-
-// Where all generators stand that a function of these inputs may draw from: libtorch's default ones of
-// the CPU and of the inputs' devices, the runtime's where there is one.
-class Draws {
- public:
-  static Draws of(const std::vector<at::Tensor>& inputs);
-  Draws now() const { return Draws(generators_); }
-  void restore();
-
- private:
-  explicit Draws(std::vector<at::Generator> generators);
-
-  std::vector<at::Generator> generators_;
-  std::vector<at::Tensor> states_;
-  std::optional<Runtime::RandomState> sharded_;
-};
 
 // Autocast has a dtype per kind of device.
 using AutocastDtypes = std::array<at::ScalarType, 2>;
