@@ -9,6 +9,7 @@
 
 #include <meshtorch/base/chart.h>
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/markup.h>
 
 namespace meshtorch {
 namespace {
@@ -42,29 +43,6 @@ struct Range {
 
 bool finite(const Series& series, std::size_t i) {
   return std::isfinite(series.x[i]) && std::isfinite(series.y[i]);
-}
-
-std::string escape(const std::string& raw) {
-  std::string out;
-  for (const char c : raw) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
 }
 
 class Picture {
@@ -122,7 +100,7 @@ class Picture {
              const std::string& more = "") {
     if (words.empty()) return;
     out_ << "<text x=\"" << x << "\" y=\"" << y << "\" text-anchor=\"" << anchor << "\"" << more
-         << ">" << escape(words) << "</text>\n";
+         << ">" << escape_markup(words) << "</text>\n";
   }
 
   void line(double x1, double y1, double x2, double y2, const char* color) {

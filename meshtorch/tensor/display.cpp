@@ -9,6 +9,7 @@
 #include <set>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/base/markup.h>
 #include <meshtorch/base/table.h>
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/sharding.h>
@@ -127,29 +128,6 @@ std::string per_device(const DisplayRow& row) {
   return row.bytes_per_device == 0 && row.bytes > 0 ? "-" : with_commas(row.bytes_per_device);
 }
 
-std::string escaped(const std::string& words) {
-  std::string out;
-  for (const char c : words) {
-    switch (c) {
-      case '&':
-        out += "&amp;";
-        break;
-      case '<':
-        out += "&lt;";
-        break;
-      case '>':
-        out += "&gt;";
-        break;
-      case '"':
-        out += "&quot;";
-        break;
-      default:
-        out += c;
-    }
-  }
-  return out;
-}
-
 constexpr char kStyle[] = R"(
 body { font: 14px/1.6 system-ui, sans-serif; margin: 2em; color: #222; background: #fff; }
 h1 { font-size: 1.3em; margin: 0; }
@@ -167,7 +145,7 @@ code { font-family: ui-monospace, monospace; }
 )";
 
 std::string cell(const std::string& words, const std::string& kind = "") {
-  return "<span" + (kind.empty() ? "" : " class=\"" + kind + "\"") + ">" + escaped(words) +
+  return "<span" + (kind.empty() ? "" : " class=\"" + kind + "\"") + ">" + escape_markup(words) +
          "</span>";
 }
 
@@ -175,8 +153,8 @@ std::string html_row(const DisplayRow& row, std::int64_t all) {
   const double share =
       all == 0 ? 0 : 100.0 * static_cast<double>(row.bytes) / static_cast<double>(all);
   return text("<div class=\"row\"><span class=\"name\" style=\"padding-left:",
-              1.2 * (row.depth + 1), "em\">", escaped(row.name), "</span>") +
-         cell(row.kind) + cell(row.shape) + cell(row.dtype) + "<code>" + escaped(row.layout) +
+              1.2 * (row.depth + 1), "em\">", escape_markup(row.name), "</span>") +
+         cell(row.kind) + cell(row.shape) + cell(row.dtype) + "<code>" + escape_markup(row.layout) +
          "</code>" + cell(with_commas(row.bytes), "number") + cell(per_device(row), "number") +
          text("<div class=\"bar\" style=\"width:", share, "%\"></div>") + cell(row.note) +
          "</div>\n";
@@ -202,10 +180,10 @@ std::string Display::to_string() const {
 }
 
 std::string Display::to_html() const {
-  const std::string title = escaped(rows_.at(0).name);
+  const std::string title = escape_markup(rows_.at(0).name);
   std::string out = "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>" +
                     title + "</title>\n<style>" + kStyle + "</style></head>\n<body>\n<h1>" + title +
-                    "</h1>\n<p>" + escaped(summary_) + "</p>\n<div class=\"row head\">";
+                    "</h1>\n<p>" + escape_markup(summary_) + "</p>\n<div class=\"row head\">";
   for (const char* column : {"module", "kind", "shape", "dtype", "layout"}) out += cell(column);
   for (const char* column : {"bytes", "per device"}) out += cell(column, "number");
   for (const char* column : {"share", "note"}) out += cell(column);
