@@ -2,6 +2,8 @@
 #include <meshtorch/train/rank_turns.h>
 
 #include <algorithm>
+#include <deque>
+#include <thread>
 
 #include <meshtorch/base/error.h>
 
@@ -15,6 +17,58 @@ class RankUnwound : public std::exception {
 };
 
 }  // namespace
+
+struct RankTurns::Task {
+  std::function<void()> run;
+  bool done = false;
+};
+
+// Threads that are kept: to make one, with all that libtorch has in each, takes longer than many ops.
+class RankTurns::Workers {
+ public:
+  // Never destroyed: a rank may end the program.
+  static Workers& get() {
+    static auto& workers = *new Workers;
+    return workers;
+  }
+
+  std::shared_ptr<Task> start(std::function<void()> run) {
+    auto task = std::make_shared<Task>(Task{std::move(run)});
+    const std::lock_guard lock(mutex_);
+    if (open_.size() >= idle_) std::thread([this] { work(); }).detach();
+    open_.push_back(task);
+    work_.notify_one();
+    return task;
+  }
+
+  void join(const Task& task) {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [&] { return task.done; });
+  }
+
+ private:
+  [[noreturn]] void work() {
+    std::unique_lock lock(mutex_);
+    while (true) {
+      ++idle_;
+      work_.wait(lock, [&] { return !open_.empty(); });
+      --idle_;
+      const std::shared_ptr<Task> task = std::move(open_.front());
+      open_.pop_front();
+      lock.unlock();
+      task->run();
+      task->run = nullptr;
+      lock.lock();
+      task->done = true;
+      finished_.notify_all();
+    }
+  }
+
+  std::mutex mutex_;
+  std::condition_variable work_, finished_;
+  std::deque<std::shared_ptr<Task>> open_;
+  std::size_t idle_ = 0;
+};
 
 RankTurns::RankTurns(Options options) : options_(std::move(options)), turn_(options_.names.size()) {
   for (std::size_t rank = 0; rank < options_.names.size(); ++rank)
@@ -31,9 +85,9 @@ void RankTurns::run(const std::function<void(std::size_t rank)>& body) {
   body_ = &body;
   try {
     while (!all_done()) {
-      for (std::size_t rank = 0; rank < threads_.size(); ++rank) {
-        if (!threads_[rank]->done) give_turn(rank);
-        if (threads_[rank]->error) std::rethrow_exception(threads_[rank]->error);
+      run_round();
+      for (const auto& thread : threads_) {
+        if (thread->error) std::rethrow_exception(thread->error);
       }
       serve();
     }
@@ -41,21 +95,48 @@ void RankTurns::run(const std::function<void(std::size_t rank)>& body) {
     unwind();
     throw;
   }
-  for (const auto& thread : threads_) thread->thread.join();
+  for (const auto& thread : threads_) Workers::get().join(*thread->task);
 }
 
-void RankTurns::give_turn(std::size_t rank) {
+// From this rank on, the first that is not done; how many there are: none.
+std::size_t RankTurns::next_after(std::size_t rank) const {
+  while (rank < threads_.size() && threads_[rank]->done) ++rank;
+  return rank;
+}
+
+void RankTurns::begin_turn(std::size_t rank) {
   Thread& thread = *threads_[rank];
   // It waits for its turn.
-  if (!thread.thread.joinable()) thread.thread = std::thread([this, rank] { run_rank(rank); });
+  if (thread.task == nullptr) thread.task = Workers::get().start([this, rank] { run_rank(rank); });
   if (options_.before_turn) options_.before_turn(rank);
-  {
-    std::unique_lock lock(mutex_);
-    turn_ = rank;
-    thread.wake.notify_one();
-    back_.wait(lock, [&] { return turn_ == threads_.size(); });
+}
+
+// Whose turn is next; begun.
+std::size_t RankTurns::end_turn(std::size_t rank) {
+  if (stopping_) return threads_.size();
+  try {
+    if (options_.after_turn) options_.after_turn(rank);
+    const std::size_t next = threads_[rank]->error ? threads_.size() : next_after(rank + 1);
+    if (next < threads_.size()) begin_turn(next);
+    return next;
+  } catch (...) {
+    threads_[rank]->error = std::current_exception();
+    return threads_.size();
   }
-  if (options_.after_turn) options_.after_turn(rank);
+}
+
+// Holding the mutex.
+void RankTurns::wake(std::size_t rank) {
+  turn_ = rank;
+  (rank == threads_.size() ? back_ : threads_[rank]->wake).notify_one();
+}
+
+void RankTurns::run_round() {
+  const std::size_t first = next_after(0);
+  begin_turn(first);
+  std::unique_lock lock(mutex_);
+  wake(first);
+  back_.wait(lock, [&] { return turn_ == threads_.size(); });
 }
 
 void RankTurns::run_rank(std::size_t rank) {
@@ -65,27 +146,26 @@ void RankTurns::run_rank(std::size_t rank) {
     thread.wake.wait(lock, [&] { return turn_ == rank; });
   }
   try {
-    (*body_)(rank);
+    if (!stopping_) (*body_)(rank);
   } catch (...) {
     thread.error = std::current_exception();
   }
-  const std::lock_guard lock(mutex_);
   thread.done = true;
-  turn_ = threads_.size();
-  back_.notify_one();
+  const std::size_t next = end_turn(rank);
+  const std::lock_guard lock(mutex_);
+  wake(next);
 }
 
 void RankTurns::meet(std::size_t rank, Meeting& meeting) {
+  if (stopping_) throw RankUnwound();
   Thread& thread = *threads_[rank];
+  thread.waiting = &meeting;
+  thread.last = meeting.what;
+  const std::size_t next = end_turn(rank);
   std::unique_lock lock(mutex_);
-  if (!stopping_) {
-    thread.waiting = &meeting;
-    thread.last = meeting.what;
-    turn_ = threads_.size();
-    back_.notify_one();
-    thread.wake.wait(lock, [&] { return turn_ == rank; });
-    thread.waiting = nullptr;
-  }
+  wake(next);
+  thread.wake.wait(lock, [&] { return turn_ == rank; });
+  thread.waiting = nullptr;
   if (stopping_) throw RankUnwound();
 }
 
@@ -127,15 +207,13 @@ void RankTurns::unwind() noexcept {
   }
   for (std::size_t rank = 0; rank < threads_.size(); ++rank) {
     Thread& thread = *threads_[rank];
-    if (!thread.thread.joinable()) continue;
-    std::unique_lock lock(mutex_);
+    if (thread.task == nullptr) continue;
     if (!thread.done) {
-      turn_ = rank;
-      thread.wake.notify_one();
-      back_.wait(lock, [&] { return thread.done; });
+      std::unique_lock lock(mutex_);
+      wake(rank);
+      back_.wait(lock, [&] { return turn_ == threads_.size(); });
     }
-    lock.unlock();
-    thread.thread.join();
+    Workers::get().join(*thread.task);
   }
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Ranks as threads of which exactly one runs at a time. A rank keeps its turn until it asks for
-// something that all must ask for (meet) or is done; then the next one has its turn. When all wait,
+// something that all must ask for (meet) or is done, and hands its turn to the next one. When all wait,
 // the thread that called run() serves what they asked for, and they go on. So a program of ranks runs in
 // one order, whatever the machine does, and what the ranks share needs no lock. Internal to local_map.
 #pragma once
@@ -13,7 +13,6 @@
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <vector>
 
 namespace meshtorch {
@@ -30,6 +29,7 @@ class RankTurns {
     std::vector<std::string> names;  // of the ranks: "dp=0, tp=1"
     // In the thread that called run().
     std::function<void(const std::vector<Meeting*>&)> serve;  // by rank
+    // In any of the threads.
     std::function<void(std::size_t rank)> before_turn, after_turn;
   };
 
@@ -47,17 +47,23 @@ class RankTurns {
   void meet(std::size_t rank, Meeting& meeting);
 
  private:
+  struct Task;  // rank_turns.cpp
   struct Thread {
-    std::thread thread;
+    std::shared_ptr<Task> task;  // null: not begun
     std::condition_variable wake;
     Meeting* waiting = nullptr;
     std::string last;  // what it asked for last
     bool done = false;
     std::exception_ptr error;
   };
+  class Workers;
 
   bool all_done() const;
-  void give_turn(std::size_t rank);
+  std::size_t next_after(std::size_t rank) const;
+  void begin_turn(std::size_t rank);
+  std::size_t end_turn(std::size_t rank);
+  void wake(std::size_t rank);
+  void run_round();
   void run_rank(std::size_t rank);
   void serve();
   void check_same() const;
@@ -69,7 +75,7 @@ class RankTurns {
   std::vector<std::unique_ptr<Thread>> threads_;
   std::mutex mutex_;
   std::condition_variable back_;  // the turn came back
-  std::size_t turn_;              // a rank, or how many there are: nobody's
+  std::size_t turn_;              // a rank, or how many there are: run()'s own
   bool stopping_ = false;
 };
 
