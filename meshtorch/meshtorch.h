@@ -18,6 +18,7 @@
 #include <meshtorch/tensor/module.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
+#include <meshtorch/tensor/sequential_child.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/tensor/state.h>
 #include <meshtorch/tensor/trace.h>
@@ -33,4 +34,5 @@
 #include <meshtorch/train/train_step.h>
 #include <meshtorch/train/value_and_grad.h>
 #include <meshtorch/train/zero.h>
+#include <meshtorch/tree/by_structure.h>
 #include <meshtorch/tree/rules.h>
