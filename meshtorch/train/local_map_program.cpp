@@ -12,6 +12,7 @@
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/train/local_map_graph.h>
+#include <meshtorch/train/rank_arguments.h>
 #include <meshtorch/train/rank_replicas.h>
 #include <meshtorch/train/rank_run.h>
 #include <meshtorch/train/rank_streams.h>
@@ -20,15 +21,6 @@
 
 namespace meshtorch {
 namespace {
-
-// An argument's leaf on the whole mesh, as the ranks have it.
-struct LaidOut {
-  at::Tensor tensor;  // perhaps a module's: not to be looked at while ranks run
-  Shape shape;
-  Layout manual, layout;
-  Shards locals;
-  bool needs_gradient = false;
-};
 
 // What one rank gave.
 struct Given {
@@ -39,22 +31,6 @@ struct Given {
   std::vector<bool> written;   // by leaf
   RankGraph graph;
 };
-
-std::vector<LaidOut> lay_out_all(const RankGrid& grid, const std::vector<RankLeaf>& arguments) {
-  std::vector<LaidOut> all;
-  for (const RankLeaf& leaf : arguments) {
-    LaidOut laid;
-    laid.manual = manual_layout(grid, leaf.spec, leaf.tensor.dim(), leaf.path);
-    laid.tensor = lay_out(grid, leaf.tensor, laid.manual, leaf.path);
-    const ShardedView& view = *sharded_view(laid.tensor);
-    laid.shape = shape_of(laid.tensor);
-    laid.layout = view.layout();
-    laid.locals = view.locals();
-    laid.needs_gradient = c10::GradMode::is_enabled() && laid.tensor.requires_grad();
-    all.push_back(std::move(laid));
-  }
-  return all;
-}
 
 // Next number of the runtime's counter, and from it one seed a rank.
 std::vector<std::uint64_t> draw_seeds(const RankGrid& grid, RankRandom random, bool backward,
@@ -89,6 +65,7 @@ class Call {
         options_(options),
         arguments_(arguments),
         code_(code),
+        firsts_(firsts_of(arguments)),
         laid_(lay_out_all(*grid_, arguments)),
         given_(grid_->ranks.size()) {}
 
@@ -142,7 +119,7 @@ class Call {
     std::vector<std::vector<at::Tensor>> all(given_.size());
     for (std::size_t rank = 0; rank < all.size(); ++rank) {
       for (std::size_t i = 0; i < laid_.size(); ++i) {
-        const std::size_t first = first_of(i);
+        const std::size_t first = firsts_[i];
         all[rank].push_back(first < i ? all[rank][first] : value_of(i, rank));
       }
     }
@@ -154,7 +131,7 @@ class Call {
     std::vector<at::Tensor> handles;
     std::vector<std::vector<at::Tensor>> values(values_.size());
     for (std::size_t i = 0; i < arguments_.size(); ++i) {
-      if (!arguments_[i].of_module || first_of(i) < i) continue;
+      if (!arguments_[i].of_module || firsts_[i] < i) continue;
       handles.push_back(arguments_[i].tensor);
       for (std::size_t rank = 0; rank < values.size(); ++rank)
         values[rank].push_back(values_[rank][i]);
@@ -179,22 +156,6 @@ class Call {
     const LaidOut& laid = laid_[i];
     const at::Tensor value = rank_tensor(grid(), rank, laid.shape, laid.layout, laid.locals);
     return arguments_[i].row ? value.select(0, 0) : value;
-  }
-
-  // A tensor that is several leaves (tied weights) is one to the rank, too.
-  std::size_t first_of(std::size_t i) const {
-    for (std::size_t first = 0; first < i; ++first) {
-      const RankLeaf &a = arguments_[first], &b = arguments_[i];
-      if (!a.tensor.is_same(b.tensor) || a.of_module != b.of_module) continue;
-      if (a.spec == b.spec) return first;
-      if (!a.of_module) continue;
-      fail(
-          {.op = "local_map",
-           .where = b.path,
-           .what = text("is one tensor with ", a.path, ", but has spec ", b.spec, ", not ", a.spec),
-           .remedy = "give both the same"});
-    }
-    return i;
   }
 
   Given take(std::size_t rank, const std::vector<RankLeaf>& results) {
@@ -308,6 +269,7 @@ class Call {
   const RankProgramOptions& options_;
   const std::vector<RankLeaf>& arguments_;
   RankCode& code_;
+  const std::vector<std::size_t> firsts_;
   const std::vector<LaidOut> laid_;
   std::vector<std::vector<at::Tensor>> values_;  // by rank and leaf
   std::shared_ptr<RankBindings> bindings_;
