@@ -166,6 +166,12 @@ RankGrid::RankGrid(const Mesh& mesh, const std::vector<std::string>& manual_axes
   for (const int axis : manual) manual_order.push_back(axis);
   const std::int64_t each = mesh.size() / count();
   const auto& positions = Runtime::current().communicator().addressable(mesh);
+  if (positions.empty()) {
+    fail({.op = "local_map",
+          .where = text("mesh ", mesh),
+          .what = text("has no device of process ", Runtime::current().process()),
+          .remedy = "make the mesh with Runtime::make_mesh, which gives every process a part"});
+  }
   std::map<std::int64_t, RankPlace> by_rank;
   for (std::size_t d = 0; d < positions.size(); ++d) {
     RankPlace& place = by_rank[mesh.group_rank(positions[d], manual_order)];

@@ -26,7 +26,7 @@ struct RankPlace {
 // The ranks whose devices this process holds, row-major in the mesh's order of axes.
 struct RankGrid {
   // Manual axes by name; none: all. Throws Error: an unknown axis, one named twice, a rank whose devices
-  // are several processes'.
+  // are several processes', a mesh that has none of this process's.
   RankGrid(const Mesh& mesh, const std::vector<std::string>& manual_axes);
 
   std::size_t devices() const;  // of this process

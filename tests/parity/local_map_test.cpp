@@ -503,6 +503,21 @@ TEST_F(LocalMapErrors, WhatComesFromOutside) {
               testing::HasSubstr("returned a tensor that is P() on (dp=4, tp=2)"));
 }
 
+TEST_F(LocalMapErrors, ARanksDevicesAreOfOneProcess) {
+  if (runtime.processes() == 1) GTEST_SKIP() << "of several processes";
+  const auto crossed = runtime.make_mesh({{"tp", 4}, {"dp", 2}});
+  const auto run = [&](const mt::Mesh& on, const std::string& manual) {
+    return mt::message_of([&] {
+      mt::local_map([](const Tensor& x) { return x; }, on, {P()}, P(), {.manual_axes = {manual}});
+    });
+  };
+  EXPECT_THAT(run(crossed, "dp"), testing::HasSubstr("a rank's devices must be of one process"));
+  EXPECT_EQ(run(crossed, "tp"), "");
+  const auto mine = mt::sharding_of(mt::replicate(torch::ones({1}), crossed)).mesh;
+  const auto first = mine.sub_mesh({"dp"}, {{"tp", 0}});
+  EXPECT_EQ(run(first, "dp") == "", runtime.process() == 0);
+}
+
 TEST_F(LocalMapErrors, TiedWeightsLieInOneWay) {
   Tied model;
   const auto f = mt::local_map([](Tied& net) { return net->rows.sum(); }, mesh,
