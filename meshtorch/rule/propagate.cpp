@@ -143,6 +143,15 @@ class Propagation {
     return false;
   }
 
+  bool is_sharded(int factor, int axis) const {
+    for (std::size_t i = 0; i < operands_.size(); ++i) {
+      if (!operands_[i]) continue;
+      const State now = state(static_cast<int>(i), axis);
+      if (now >= 0 && now == dim_with(*rule_.operands[i], factor)) return true;
+    }
+    return false;
+  }
+
   std::optional<Way> choose(int axis) {
     std::optional<Way> best;
     Cost least;
@@ -160,12 +169,14 @@ class Propagation {
 
   std::vector<Way> ways(int axis) const {
     std::vector<Way> found;
+    const bool partial = any_operand(axis, true);
     if (any_operand(axis, false)) {
       for (int f = 0; f < static_cast<int>(rule_.factors.size()); ++f) {
-        if (may_shard(f, axis)) add_factor_way(f, found);
+        // A partial sum scattered where nobody shards would have the others follow, and be gathered later.
+        if (may_shard(f, axis) && (!partial || is_sharded(f, axis))) add_factor_way(f, found);
       }
     }
-    if (any_operand(axis, true)) add_pass_ways(found);
+    if (partial) add_pass_ways(found);
     found.push_back(blank(Kind::replicate));
     return found;
   }
