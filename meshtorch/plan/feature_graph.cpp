@@ -50,7 +50,6 @@ void FeatureGraph::unite(int a, int b) {
   kept.pieces = std::gcd(kept.pieces, other.pieces);
   if (kept.whole_by.empty()) kept.whole_by = other.whole_by;
   if (kept.lookup_by.empty()) kept.lookup_by = other.lookup_by;
-  kept.contractions += other.contractions;
   parent_[static_cast<std::size_t>(b)] = a;
 }
 
@@ -86,12 +85,11 @@ void FeatureGraph::add_op(const OpRule& rule, const std::vector<int>& operands,
   for (std::size_t i = 0; i < outputs.size() && i < rule.outputs.size(); ++i) {
     if (outputs[i] >= 0) bind(rule, rule.outputs[i], outputs[i], loops);
   }
+  if (!looks_up(rule.name)) return;
   const std::set<int> kept = carriers(rule, rule.outputs);
   for (std::size_t f = 0; f < rule.factors.size(); ++f) {
-    if (rule.outputs.empty() || kept.contains(static_cast<int>(f))) continue;
-    Feature& feature = features_[static_cast<std::size_t>(root(loops[f]))];
-    ++feature.contractions;
-    if (looks_up(rule.name) && feature.lookup_by.empty()) feature.lookup_by = rule.name;
+    if (!kept.contains(static_cast<int>(f)))
+      features_[static_cast<std::size_t>(root(loops[f]))].lookup_by = rule.name;
   }
 }
 

@@ -38,7 +38,6 @@ class FeatureGraph {
     std::int64_t pieces = 0;
     std::string whole_by;   // an op that needs it whole: aten::native_layer_norm; empty: none
     std::string lookup_by;  // an op that picks of it by index: aten::embedding; empty: none
-    int contractions = 0;   // ops that sum over it
   };
 
   int feature(int tensor, std::size_t dim) const;  // equal numbers: one feature

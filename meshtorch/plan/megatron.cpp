@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <regex>
 #include <set>
+#include <tuple>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/base/table.h>
@@ -36,8 +37,8 @@ std::string layers_as_one(const std::string& path) {
   return std::regex_replace(path, number, "$1*", std::regex_constants::format_first_only);
 }
 
-bool is_matrix(const at::Tensor& tensor) {
-  return tensor.dim() >= 2 && tensor.is_floating_point() && tensor.requires_grad();
+bool has_matrix_shape(const at::Tensor& tensor) {
+  return tensor.dim() >= 2 && tensor.is_floating_point();
 }
 
 std::string_view kind_name(MegatronGroup::Kind kind) {
@@ -70,11 +71,14 @@ std::string describe(const MegatronGroup& group, const std::string& axis, std::i
 
 class Search {
  public:
-  Search(std::string axis, const Mesh& mesh, const Leaves& leaves, const Forward& forward)
+  // The first `parameters` leaves are that, the others buffers.
+  Search(std::string axis, const Mesh& mesh, const Leaves& leaves, std::size_t parameters,
+         const Forward& forward)
       : axis_(std::move(axis)),
         size_(mesh.axis_size(axis_)),
         mesh_({{axis_, size_}}),
         leaves_(leaves),
+        parameters_(parameters),
         forward_(forward) {
     for (const auto& [path, tensor] : leaves_) tensors_.push_back(tensor);
     find_ties();
@@ -95,8 +99,12 @@ class Search {
       first_.push_back(first.emplace(tensors_[i].unsafeGetTensorImpl(), i).first->second);
   }
   bool tied(std::size_t leaf) const { return first_[leaf] != leaf; }
+  // A weight that counts: once, where it is tied.
+  bool is_matrix(std::size_t leaf) const {
+    return leaf < parameters_ && has_matrix_shape(tensors_[leaf]) && !tied(leaf);
+  }
 
-  // Features with a dim of a matrix that is trained, in order of the leaves.
+  // Features with a dim of a matrix, in order of the leaves.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> all;
     std::map<int, std::size_t> place;
@@ -115,22 +123,28 @@ class Search {
   std::int64_t elements(const Candidate& candidate) const {
     std::int64_t sum = 0;
     for (const Place& place : candidate.places) {
-      if (is_matrix(tensors_[place.leaf]) && !tied(place.leaf)) sum += tensors_[place.leaf].numel();
+      if (is_matrix(place.leaf)) sum += tensors_[place.leaf].numel();
     }
     return sum;
   }
 
-  std::int64_t matrices(const Candidate& candidate) const {
-    return std::ranges::count_if(candidate.places, [&](const Place& place) {
-      return is_matrix(tensors_[place.leaf]) && !tied(place.leaf);
-    });
+  std::int64_t matrices(const Group& group) const {
+    std::int64_t count = 0;
+    for (const Candidate& member : group.members) {
+      count += std::ranges::count_if(member.places,
+                                     [&](const Place& place) { return is_matrix(place.leaf); });
+    }
+    return count;
   }
 
-  std::vector<std::string> signature(const Candidate& candidate) const {
+  // Equal ones are of one kind: the same dims of other layers, with as many heads.
+  using Signature = std::tuple<std::vector<std::string>, std::int64_t, std::string>;
+  Signature signature(const Candidate& candidate) const {
+    const FeatureGraph::Feature& feature = record_.graph.at(candidate.feature);
     std::set<std::string> parts;
     for (const Place& place : candidate.places)
       parts.insert(text(layers_as_one(leaves_[place.leaf].path), " dim ", place.dim));
-    return {parts.begin(), parts.end()};
+    return {{parts.begin(), parts.end()}, feature.pieces, feature.whole_by};
   }
 
   static bool conflicts(const std::vector<Place>& a, const std::vector<Place>& b) {
@@ -143,15 +157,16 @@ class Search {
   // Layers of one kind are one group, but where neighbours share a matrix (Linear after Linear) each is
   // for itself.
   std::vector<Group> groups_of(const std::vector<Candidate>& all) const {
-    std::map<std::vector<std::string>, std::vector<Candidate>> by_signature;
+    std::map<Signature, std::vector<Candidate>> by_signature;
     for (const Candidate& candidate : all) by_signature[signature(candidate)].push_back(candidate);
     std::vector<Group> groups;
-    for (const auto& [names, members] : by_signature) {
+    for (const auto& [kind, members] : by_signature) {
       bool apart = false;
       for (std::size_t i = 1; i < members.size(); ++i)
         apart = apart || conflicts(members[i - 1].places, members[i].places);
       for (std::size_t i = 0; i < (apart ? members.size() : 1); ++i)
-        groups.push_back(make_group(apart ? std::vector{members[i]} : members, apart, names));
+        groups.push_back(
+            make_group(apart ? std::vector{members[i]} : members, apart, std::get<0>(kind)));
     }
     std::ranges::stable_sort(groups, [](const Group& a, const Group& b) {
       return a.report.elements > b.report.elements;
@@ -200,13 +215,7 @@ class Search {
       report.why = "a matrix has it on both dims";
     } else {
       report.cost = measure({group.members[0].places});
-      const std::int64_t each = report.cost.forward + report.cost.backward;
-      if (!report.cost.moved.empty()) {
-        report.why = "would move: " + report.cost.moved.front();
-      } else if (each > 2 * matrices(group.members[0])) {
-        report.why = text(report.cost.forward, " + ", report.cost.backward,
-                          " collectives, more than two a matrix");
-      }
+      if (!report.cost.moved.empty()) report.why = "would move: " + report.cost.moved.front();
     }
   }
 
@@ -268,6 +277,11 @@ class Search {
       group.report.why = "with what is cut already it would move: " + cost.moved.front();
       return;
     }
+    const std::int64_t more = cost.forward + cost.backward - cost_.forward - cost_.backward;
+    if (more > 2 * matrices(group)) {
+      group.report.why = text("takes ", more, " collectives, more than two a matrix");
+      return;
+    }
     group.report.cut = true;
     group.report.why = "cut";
     cost_ = cost;
@@ -307,7 +321,7 @@ class Search {
       }
     }
     for (std::size_t i = 0; i < leaves_.size(); ++i) {
-      if (!is_matrix(tensors_[i]) || tied(i)) continue;
+      if (!is_matrix(i)) continue;
       out.elements += tensors_[i].numel();
       if (cut.contains(i)) out.cut_elements += tensors_[i].numel();
     }
@@ -318,6 +332,7 @@ class Search {
   const std::int64_t size_;
   const Mesh mesh_;
   const Leaves& leaves_;
+  const std::size_t parameters_;
   const Forward& forward_;
   std::vector<at::Tensor> tensors_;
   std::vector<std::size_t> first_;  // of the leaf's ties
@@ -330,16 +345,18 @@ class Search {
 
 MegatronReport MegatronRule::record(const torch::nn::Module& module, const Mesh& mesh,
                                     const Forward& forward) const {
+  mesh.axis_size(axis_);  // throws
   Leaves leaves;
   for (const auto& item : module.named_parameters()) leaves.push_back({item.key(), item.value()});
+  const std::size_t parameters = leaves.size();
   for (const auto& item : module.named_buffers()) leaves.push_back({item.key(), item.value()});
-  return record(leaves, mesh, forward);
+  return Search(axis_, mesh, leaves, parameters, forward).run();
 }
 
 MegatronReport MegatronRule::record(const Leaves& leaves, const Mesh& mesh,
                                     const Forward& forward) const {
   mesh.axis_size(axis_);  // throws
-  return Search(axis_, mesh, leaves, forward).run();
+  return Search(axis_, mesh, leaves, leaves.size(), forward).run();
 }
 
 PolicyReport apply(const Policy& policy, torch::nn::Module& module, const Mesh& mesh,

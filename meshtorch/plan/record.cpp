@@ -149,7 +149,13 @@ StepCost measure_step(const std::vector<at::Tensor>& tensors,
     for (const at::Tensor& tensor : tensors) {
       if (tensor.requires_grad()) trained.push_back(tensor);
     }
-    torch::autograd::grad({result.sum()}, trained, {}, false, false, /*allow_unused=*/true);
+    const auto gradients =
+        torch::autograd::grad({result.sum()}, trained, {}, false, false, /*allow_unused=*/true);
+    for (std::size_t i = 0; i < gradients.size(); ++i) {
+      // What an optimizer reads lies as the parameter does.
+      if (gradients[i].defined() && is_sharded(gradients[i]))
+        reshard(gradients[i], sharding_of(trained[i]).spec);
+    }
   }
   return cost_of(dry.ledger().entries(), forward_entries);
 }

@@ -28,7 +28,7 @@ struct FeatureRecord {
 FeatureRecord record_features(const std::vector<at::Tensor>& tensors, const Forward& forward);
 
 // What one forward and its backward communicate along the one axis of `mesh` with the tensors laid out as
-// `specs` say, the result whole in the end.
+// `specs` say; in the end the result is whole and each gradient lies as its tensor.
 struct StepCost {
   std::int64_t forward = 0;  // collectives of activations
   std::int64_t backward = 0;

@@ -45,7 +45,7 @@ struct OpInfo {
   bool writes = false;
   // What comes out, or its size, depends on values on the host: item, nonzero, masked_select.
   bool needs_values = false;
-  // Its result is a sum over operands (rule/op_rule.h: joint); known once a rule was bound.
+  // Its result is a sum over operands (rule/op_rule.h: joint).
   bool joint = false;
   std::vector<ArgumentInfo> arguments;
   std::vector<ReturnInfo> returns;

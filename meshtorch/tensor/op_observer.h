@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Someone who watches ops run: told of each op that ran on sharded tensors of more than one device, with
-// its rule. For plans that are made by recording a program (plan/feature_graph.h).
+// Someone who watches ops run: told of each op that ran by a rule on sharded tensors of more than one device.
+// Random ops, fills and out= forms pass by it; what they are made of does not. For plans that are made by
+// recording a program (plan/feature_graph.h).
 #pragma once
 
 #include <utility>

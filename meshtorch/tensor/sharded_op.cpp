@@ -3,8 +3,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
-
 #include <c10/core/AutogradState.h>
 
 #include <meshtorch/base/error.h>
@@ -46,6 +44,8 @@ void ShardedOp::operator()(const c10::OperatorHandle& op, c10::DispatchKeySet,
                            torch::jit::Stack* stack) {
   if (!info_) {
     info_ = std::make_unique<OpInfo>(analyse(op));
+    const OpEntry* entry = dispatch_.runtime().rules().find(info_->base);
+    info_->joint = entry != nullptr && entry->text.find("joint") != std::string::npos;
     override_ = dispatch_.find_override(info_->name);
   }
   // In-place ops on views of storage-less tensors differentiate right only where views are replayed;
@@ -111,7 +111,6 @@ void ShardedOp::run(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   if (settle_buffer(frame, *kept) || adopt_fresh(frame, *kept))
     kept = decisions_.find(dispatch_.runtime(), frame);
   const Decision& decision = *kept;
-  if (!info_->joint) info_->joint = std::ranges::find(decision.rule.joint, true) != decision.rule.joint.end();
   const bool ruled = decision.run != Decision::Run::gather;
   if (observer != nullptr) observer->reads(frame, ruled ? &decision.rule : nullptr);
   switch (decision.run) {

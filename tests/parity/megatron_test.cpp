@@ -127,10 +127,14 @@ struct Counts {
 
 Counts count(mt::Runtime& runtime) {
   Counts counts;
+  std::int64_t largest = 0;
+  for (const mt::LedgerEntry& entry : runtime.ledger().entries()) {
+    if (entry.axes == "tp") largest = std::max(largest, entry.bytes);
+  }
   for (const mt::LedgerEntry& entry : runtime.ledger().entries()) {
     if (entry.axes != "tp") continue;
     if (entry.kind == mt::Collective::all_reduce) {
-      counts.all_reduces += entry.bytes > 1024;  // activations; statistics are smaller
+      counts.all_reduces += entry.bytes * 16 >= largest;  // activations; statistics are smaller
     } else {
       counts.others += 1;
       counts.implied.push_back(mt::text(name(entry.kind), " of ", entry.op));
@@ -199,10 +203,14 @@ TEST_P(MegatronFamilies, LeavesNoTrace) {
   for (const auto& parameter : module->parameters()) gradients.push_back(parameter.grad().clone());
   torch::manual_seed(5);
   const at::Tensor next = torch::randn({4});
+  const std::uint64_t draws = runtime_.random().draws;
   torch::manual_seed(5);
-  record(GetParam(), *module, mesh_);
-  (void)GetParam().batch;
-  torch::manual_seed(5);
+  mt::MegatronRule("tp").record(*module, mesh_, [&, x = x, y = y] {
+    return GetParam().loss(*module, torch::dropout(x.to(torch::kFloat), 0.5, true).to(x.dtype()),
+                           y);
+  });
+  EXPECT_TRUE(torch::equal(torch::randn({4}), next));
+  EXPECT_EQ(runtime_.random().draws, draws);
   EXPECT_TRUE(runtime_.ledger().entries().empty());
   const auto parameters = module->parameters();
   for (std::size_t i = 0; i < parameters.size(); ++i) {
@@ -259,6 +267,43 @@ TEST_F(Megatron, NoChoiceThatCutsAsMuchTakesFewerCollectives) {
     EXPECT_EQ(report.cut_elements, report.elements) << depth;
     EXPECT_EQ(report.cost.forward + report.cost.backward, fewest) << depth;
   }
+}
+
+TEST_F(Megatron, FrozenWeightsAreCutAsOthers) {
+  const auto mesh = runtime_.make_mesh({{"tp", 2}});
+  mt::Mlp model(mt::MlpOptions{.in = 32, .hidden = 64, .out = 32, .layers = 2});
+  for (auto& parameter : model->parameters()) parameter.requires_grad_(false);
+  const auto x = torch::randn({4, 32});
+  const auto report =
+      mt::MegatronRule("tp").record(*model, mesh, [&] { return model->forward(x); });
+  EXPECT_EQ(report.entries.at("layers.0.weight").spec, P("tp"));
+  EXPECT_EQ(report.entries.at("layers.1.weight").spec, P(mt::whole, "tp"));
+}
+
+struct TwoBlocksImpl : torch::nn::Module {
+  TwoBlocksImpl() {
+    blocks->push_back(families::BertLayer(64, 8));
+    blocks->push_back(families::BertLayer(64, 2));
+    register_module("blocks", blocks);
+  }
+  at::Tensor forward(at::Tensor x) {
+    for (const auto& block : *blocks)
+      x = block->as<families::BertLayer>()->forward(x, torch::zeros({1}));
+    return x;
+  }
+  torch::nn::ModuleList blocks;
+};
+
+// Layers with other heads are other features.
+TEST_F(Megatron, EachLayerHasItsOwnHeads) {
+  const auto mesh = runtime_.make_mesh({{"tp", 4}});
+  TwoBlocksImpl model;
+  const auto x = torch::randn({2, 16, 64});
+  const auto report =
+      mt::MegatronRule("tp").record(model, mesh, [&] { return model.forward(x).sum(); });
+  EXPECT_EQ(report.entries.at("blocks.0.query.weight").spec, P("tp"));
+  EXPECT_EQ(report.entries.at("blocks.1.query.weight").spec, P());
+  EXPECT_EQ(report.entries.at("blocks.1.intermediate.weight").spec, P("tp"));
 }
 
 TEST_F(Megatron, TiedWeightsAreOneFeature) {
