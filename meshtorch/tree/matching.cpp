@@ -57,6 +57,7 @@ class Matching {
   std::vector<int> fires(const Leaf& leaf) const;
   std::vector<int> in_time(const std::vector<int>& fired) const;
   void find_deciders();
+  bool is_added_to(const Leaf& leaf) const;
   void refuse_unmatched() const;
   void match(std::size_t leaf);
   SpecDecision decision_of(std::size_t leaf) const;
@@ -145,12 +146,25 @@ void Matching::find_deciders() {
   }
 }
 
+// Where nothing decides it.
+bool Matching::is_added_to(const Leaf& leaf) const {
+  const Layout undecided = Layout::replicated(static_cast<std::int64_t>(leaf.shape.size()));
+  return std::ranges::any_of(adders_, [&](int rule) {
+    return std::get<FsdpRule>(part(rule)).add(mesh_, leaf, undecided).added;
+  });
+}
+
+// FsdpRules by themselves leave small leaves whole; beside rules that decide, such a leaf may be
+// one that a pattern was to fit.
 void Matching::refuse_unmatched() const {
-  const bool decided = last_part_ < rules_.rules().size() || !adders_.empty();
-  if (decided || rules_.unmatched() == Unmatched::replicate) return;
+  const bool decided = last_part_ < rules_.rules().size();
+  const bool by_size = !adders_.empty() && adders_.size() == places_.size();
+  if (decided || by_size || rules_.unmatched() == Unmatched::replicate) return;
   std::vector<std::string> paths;
   for (std::size_t i = 0; i < leaves_.size(); ++i) {
-    if (candidates_[decider_[i]].empty() && !leaves_[i].buffer) paths.push_back(leaves_[i].path);
+    const Leaf& leaf = leaves_[i];
+    if (candidates_[decider_[i]].empty() && !leaf.buffer && !is_added_to(leaf))
+      paths.push_back(leaf.path);
   }
   if (paths.empty()) return;
   fail({op_, join(paths), "no rule fires",

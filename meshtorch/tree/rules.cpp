@@ -58,7 +58,7 @@ Rules::Rules(std::vector<Rule> rules) : rules_(std::move(rules)) {
     fail({.op = "Rules",
           .where = std::visit([](const auto& rule) { return rule.kKind; }, rules_[r]),
           .what = text("comes after ", std::get<FsdpRule>(rules_[r - 1]).name(),
-                       ", which decides every leaf"),
+                       ", which adds to what rules before it decide"),
           .remedy = "put each FsdpRule last"});
   }
 }

@@ -88,6 +88,27 @@ TEST(Rules, WhatNothingDecides) {
               ElementsAre("a -1 P()", "mean -1 P()", "b -1 P()"));
 }
 
+TEST(Rules, AnFsdpRuleHidesNoTypo) {
+  const std::vector<Leaf> leaves{{"up.weight", {64, 32}},
+                                 {"down.weight", {64, 32}},
+                                 {"up.bias", {64}},
+                                 {.path = "mean", .shape = {64}, .buffer = true}};
+  const Rules rules{PathRules{{"up.wieght|down", P("tp")}}, FsdpRule("fsdp"), FsdpRule("tp")};
+  EXPECT_EQ(
+      match_error(rules, leaves),
+      "[Rules] up.bias: no rule fires; add a rule, or call otherwise(Unmatched::replicate) to "
+      "leave such leaves whole");
+  const std::string small =
+      "not over fsdp: 64 elements of 1,024; not over tp: 64 elements of 1,024";
+  const auto whole_if_small =
+      ElementsAre("up.weight 1+2 P((fsdp, tp))", "down.weight 0+1 P((tp, fsdp)) | uses tp already",
+                  "up.bias -1 P() | " + small, "mean -1 P()");
+  EXPECT_THAT(lines(rules.otherwise(Unmatched::replicate), leaves), whole_if_small);
+  EXPECT_THAT(lines({FsdpRule("fsdp"), FsdpRule("tp")}, leaves),
+              ElementsAre("up.weight 0+1 P((fsdp, tp))", "down.weight 0+1 P((fsdp, tp))",
+                          "up.bias -1 P() | " + small, "mean -1 P()"));
+}
+
 TEST(Rules, TiedLeavesTakeWhatOneOfThemIsGiven) {
   const std::vector<Leaf> leaves{{"head.weight", {8, 4}, 4, 0}, {"tokens.weight", {8, 4}, 4, 0}};
   const SpecTable table("specs", {{"tokens.weight", {P("tp")}}});
@@ -152,12 +173,12 @@ TEST(Rules, EvenShardsOnly) {
   EXPECT_EQ(match_error(rules, {{"up.weight", {3, 16}}}), "did not throw");
 }
 
-TEST(Rules, NothingIsUndecidedAfterFsdp) {
+TEST(Rules, FsdpComesLast) {
   EXPECT_EQ(message([] {
               Rules{FsdpRule("fsdp"), PathRules{{"a", P()}}};
             }),
-            "[Rules] PathRules: comes after FsdpRule(fsdp), which decides every leaf; put each "
-            "FsdpRule last");
+            "[Rules] PathRules: comes after FsdpRule(fsdp), which adds to what rules before it "
+            "decide; put each FsdpRule last");
   EXPECT_EQ(message([] { Rules{FsdpRule("fsdp"), FsdpRule("tp")}; }), "did not throw");
 }
 

@@ -120,13 +120,15 @@ TEST_P(RulesOnGpt, TrainsAsDense) {
 
 INSTANTIATE_TEST_SUITE_P(
     Kinds, RulesOnGpt,
-    testing::Values(
-        Case{"logical", logical()},
-        Case{"logical_fsdp", {logical(), mt::FsdpRule("fsdp", {.min_size = 512})}},
-        Case{"paths_fsdp_dp", {mt::gpt_sharding(), mt::FsdpRule("fsdp"), mt::FsdpRule("dp")}},
-        Case{"fsdp", mt::FsdpRule("fsdp", {.min_size = 0})},
-        Case{"table", mt::Rules(table()).otherwise(mt::Unmatched::replicate)},
-        Case{"table_function_fsdp", {table(), largest_over_tp(), mt::FsdpRule("fsdp")}}),
+    testing::Values(Case{"logical", logical()},
+                    Case{"logical_fsdp", {logical(), mt::FsdpRule("fsdp", {.min_size = 512})}},
+                    Case{"paths_fsdp_dp",
+                         {mt::gpt_sharding(), mt::FsdpRule("fsdp"), mt::FsdpRule("dp")}},
+                    Case{"fsdp", mt::FsdpRule("fsdp", {.min_size = 0})},
+                    Case{"table", mt::Rules(table()).otherwise(mt::Unmatched::replicate)},
+                    Case{"table_function_fsdp",
+                         mt::Rules{table(), largest_over_tp(), mt::FsdpRule("fsdp")}.otherwise(
+                             mt::Unmatched::replicate)}),
     [](const auto& info) { return info.param.name; });
 
 TEST(LogicalAxes, SayWhatTheTableOfPathsSays) {
