@@ -282,7 +282,8 @@ std::vector<Case> cases() {
 
 class ConstrainOp : public testing::TestWithParam<Case> {};
 
-// What the op hands over is laid out as asked, and value and gradients, first and second, are the dense ones.
+// What the op hands over is laid out as asked, and value and gradients, first and second, are the
+// dense ones.
 TEST_P(ConstrainOp, EqualsDense) {
   Runtime runtime({.devices = 4});
   const Mesh mesh = runtime.make_mesh({{"dp", 2}, {"tp", 2}});

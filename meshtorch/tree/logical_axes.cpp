@@ -5,6 +5,7 @@
 #include <set>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tree/leaf_checks.h>
 #include <meshtorch/tree/pattern.h>
 
 namespace meshtorch {
@@ -86,8 +87,7 @@ SpecDecision LogicalAxes::assign(const std::vector<std::string>& names) const {
   SpecDecision decision;
   for (std::size_t d = 0; d < names.size(); ++d) {
     if (assigned[d] || names[d] == kNameless) continue;
-    decision.note +=
-        text(decision.note.empty() ? "" : "; ", names[d], " is whole: its axes are taken");
+    add_note(decision.note, names[d] + " is whole: its axes are taken");
   }
   decision.spec = PartitionSpec::from(std::move(dims));
   return decision;

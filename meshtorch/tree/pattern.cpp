@@ -24,8 +24,8 @@ const char* reason(std::regex_constants::error_type code) {
   return "too complex, or ill-formed";
 }
 
-// libstdc++ backtracks, which takes seconds for ".**w" and a path of twenty characters. Its other engine
-// takes time that grows with path times pattern, but knows no back references.
+// libstdc++ backtracks, which takes seconds for ".**w" and a path of twenty characters. Its other
+// engine takes time that grows with path times pattern, but knows no back references.
 std::regex compile(const std::string& pattern) {
   constexpr auto kFlags = std::regex::ECMAScript | std::regex::optimize;
 #ifdef __GLIBCXX__

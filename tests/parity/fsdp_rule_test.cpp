@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// FsdpRule beside path rules on a GPT: with any optimizer, as JAX would run it, and with Zero in stage 3, which
-// keeps what lies over its axis and gathers it where an op uses it.
+// FsdpRule beside path rules on a GPT: with any optimizer, as JAX would run it, and with Zero in
+// stage 3, which keeps what lies over its axis and gathers it where an op uses it.
 #include <gtest/gtest.h>
 #include <torch/torch.h>
 
