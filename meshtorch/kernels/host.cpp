@@ -7,7 +7,6 @@
 #include <meshtorch/kernels/kernels.h>
 #include <meshtorch/tensor/dispatch.h>
 #include <meshtorch/tensor/meta.h>
-#include <meshtorch/tensor/meta.h>
 #include <meshtorch/tensor/sharding.h>
 
 namespace meshtorch {

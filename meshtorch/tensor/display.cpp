@@ -14,6 +14,7 @@
 #include <meshtorch/layout/shard.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/tensor/state.h>
+#include <meshtorch/tree/path.h>
 
 namespace meshtorch {
 namespace {
@@ -80,13 +81,13 @@ class Reader {
       for (const auto& item : tensors) {
         if (!item.value().defined()) continue;
         inside.emplace(item.value().unsafeGetTensorImpl(), bytes_of(item.value()));
-        read(item.value(), item.key(), under(path, item.key()), depth + 1);
+        read(item.value(), item.key(), join_path(path, item.key()), depth + 1);
       }
     };
     add(module.named_parameters(/*recurse=*/false));
     add(module.named_buffers(/*recurse=*/false));
     for (const auto& child : module.named_children())
-      inside.merge(read(*child.value(), under(path, child.key()), depth + 1));
+      inside.merge(read(*child.value(), join_path(path, child.key()), depth + 1));
     Bytes sum;
     for (const auto& [handle, bytes] : inside) sum += bytes;
     rows_[row].bytes = sum.whole;
@@ -113,10 +114,6 @@ class Reader {
     if (!is_sharded(tensor)) return "plain";
     const NamedSharding sharding = sharding_of(tensor);
     return meshes_.size() == 1 ? sharding.spec.to_string() : sharding.to_string();
-  }
-
-  static std::string under(const std::string& path, const std::string& name) {
-    return path.empty() ? name : path + "." + name;
   }
 
   std::map<const void*, StateEntry> first_;

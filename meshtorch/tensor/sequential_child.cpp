@@ -4,6 +4,7 @@
 #include <torch/torch.h>
 
 #include <meshtorch/base/error.h>
+#include <meshtorch/tree/path.h>
 
 namespace meshtorch {
 namespace {
@@ -19,7 +20,7 @@ void add_children(nn::Module& module, const std::string& path,
   auto* sequential = dynamic_cast<nn::SequentialImpl*>(&module);
   auto child = sequential == nullptr ? nn::SequentialImpl::Iterator{} : sequential->begin();
   for (const auto& item : module.named_children()) {
-    const std::string below = path.empty() ? item.key() : path + "." + item.key();
+    const std::string below = join_path(path, item.key());
     if (sequential != nullptr) places.push_back({below, &*child++});
     const auto wrapper = wrapper_of(item.value());  // the registry of a clone
     add_children(wrapper == nullptr ? *item.value() : *wrapper->inner().ptr(), below, places);

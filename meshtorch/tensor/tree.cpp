@@ -8,13 +8,10 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/draws.h>
 #include <meshtorch/tensor/sharded.h>
+#include <meshtorch/tree/path.h>
 
 namespace meshtorch {
 namespace {
-
-std::string under(const std::string& path, const std::string& name) {
-  return path.empty() ? name : path + "." + name;
-}
 
 std::shared_ptr<torch::nn::Module> clone_of(const std::string& op, const TreeModule& old) {
   if (old.module == nullptr) {
@@ -43,9 +40,10 @@ void TreeSlots::add(const std::string& path, const torch::nn::Module& module,
                     std::shared_ptr<torch::nn::Module> shared) {
   TreeModule held{.path = path, .module = std::move(shared), .first = slots.size()};
   for (const auto& item : module.named_parameters())
-    slots.push_back({.path = under(path, item.key()), .tensor = item.value(), .of_module = true});
+    slots.push_back(
+        {.path = join_path(path, item.key()), .tensor = item.value(), .of_module = true});
   for (const auto& item : module.named_buffers())
-    slots.push_back({.path = under(path, item.key()),
+    slots.push_back({.path = join_path(path, item.key()),
                      .tensor = item.value(),
                      .of_module = true,
                      .buffer = true});
@@ -72,7 +70,7 @@ void assign(const TreeSlots& tree, const std::vector<std::size_t>& first, std::s
   for (std::size_t j = i; j < first.size(); ++j) {
     if (first[j] == i) mine.push_back(&tree.slots[j]);
   }
-  // A handle that is not ours to assign sees the new value in the old tensor, and with it all others.
+  // A handle that is not ours to assign sees the new value in the old tensor, as do all others.
   const bool inside = std::any_of(mine.begin(), mine.end(),
                                   [](const TreeSlot* slot) { return slot->place == nullptr; });
   if (!inside) {
