@@ -10,6 +10,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/base/table.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tree/path.h>
 #include <meshtorch/tree/pattern.h>
 
 namespace meshtorch {
@@ -27,18 +28,15 @@ Kind kind_of_buffer(const torch::nn::Module& owner, const std::string& name) {
   return statistic && keeps_statistics(owner) ? Kind::batch_statistic : Kind::buffer;
 }
 
-std::string joined(const std::string& prefix, const std::string& name) {
-  return prefix.empty() ? name : prefix + "." + name;
-}
-
-// Parameters first, then buffers, each in the module's own order; a tied tensor under all its paths.
+// Parameters first, then buffers, each in the module's own order; a tied tensor under all its
+// paths.
 std::vector<StateEntry> leaves_of(const torch::nn::Module& module) {
   std::vector<StateEntry> leaves;
   for (const auto& item : module.named_parameters())
     leaves.push_back({.path = item.key(), .kind = Kind::parameter, .tensor = item.value()});
   const auto add = [&](const std::string& prefix, const torch::nn::Module& owner) {
     for (const auto& item : owner.named_buffers(/*recurse=*/false)) {
-      leaves.push_back({.path = joined(prefix, item.key()),
+      leaves.push_back({.path = join_path(prefix, item.key()),
                         .kind = kind_of_buffer(owner, item.key()),
                         .tensor = item.value()});
     }
@@ -108,9 +106,10 @@ StateFilter::StateFilter(Kind kind)
       text_(meshtorch::name(kind)) {}
 
 StateFilter::StateFilter(const std::string& pattern)
-    : takes_([regex = compile_pattern(pattern, "State", "filter")](const StateEntry& entry) {
-        return std::regex_search(entry.path, regex);
-      }),
+    : takes_(
+          [pattern, regex = compile_pattern(pattern, "State", "filter")](const StateEntry& entry) {
+            return search_pattern(regex, entry.path, "State", pattern);
+          }),
       text_('"' + pattern + '"') {}
 
 State::State(const torch::nn::Module& module) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Random state as entries of a State.
+#include <ATen/CPUGeneratorImpl.h>
 #include <torch/torch.h>
 
 #include <bit>
@@ -16,10 +17,28 @@ namespace {
 
 constexpr char kRuntimePath[] = "random.runtime";
 constexpr char kTorchPath[] = "random.torch";
+constexpr char kRemedy[] = "give what random_state() gave";
 
 [[noreturn]] void refuse_random(const StateEntry& entry, const std::string& what,
                                 const std::string& remedy) {
   fail({.op = "set_random_state", .where = entry.path, .what = what, .remedy = remedy});
+}
+
+at::Tensor value_of(const StateEntry& entry) { return full(entry.tensor.detach()).contiguous(); }
+
+at::Tensor state_of_torch() {
+  at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
+  const std::scoped_lock lock(generator.mutex());
+  return generator.get_state();
+}
+
+// libtorch looks into the bytes only when it sets them.
+void check_bytes(const StateEntry& entry) {
+  try {
+    at::detail::createCPUGenerator().set_state(value_of(entry));
+  } catch (const c10::Error& error) {
+    refuse_random(entry, text("no generator takes it: ", error.what_without_backtrace()), kRemedy);
+  }
 }
 
 void check_random(const StateEntry& entry, const State& now) {
@@ -30,18 +49,18 @@ void check_random(const StateEntry& entry, const State& now) {
   const StateEntry* mine = now.find(entry.path);
   if (mine == nullptr) refuse_random(entry, "has no runtime to go to", "make a Runtime first");
   const at::Tensor &given = entry.tensor, &expected = mine->tensor;
-  if (given.defined() && given.sizes() == expected.sizes() &&
-      given.scalar_type() == expected.scalar_type())
-    return;
-  refuse_random(entry,
-                given.defined() ? text("is ", given.scalar_type(), " ", given.sizes(),
-                                       ", expected ", expected.scalar_type(), " ", expected.sizes())
-                                : "is undefined",
-                "give what random_state() gave");
+  if (!given.defined()) refuse_random(entry, "is undefined", kRemedy);
+  if (given.sizes() != expected.sizes() || given.scalar_type() != expected.scalar_type()) {
+    refuse_random(entry,
+                  text("is ", given.scalar_type(), " ", given.sizes(), ", expected ",
+                       expected.scalar_type(), " ", expected.sizes()),
+                  kRemedy);
+  }
+  if (entry.path == kTorchPath) check_bytes(entry);
 }
 
 void set_random(const StateEntry& entry) {
-  const at::Tensor value = full(entry.tensor.detach()).contiguous();
+  const at::Tensor value = value_of(entry);
   if (entry.path == kTorchPath) {
     at::Generator generator = at::globalContext().defaultGenerator(at::kCPU);
     const std::scoped_lock lock(generator.mutex());
@@ -65,9 +84,7 @@ State random_state() {
                                              std::bit_cast<std::int64_t>(now.draws)},
                                             at::kLong)});
   }
-  entries.push_back({.path = kTorchPath,
-                     .kind = Kind::random_state,
-                     .tensor = at::globalContext().defaultGenerator(at::kCPU).get_state()});
+  entries.push_back({.path = kTorchPath, .kind = Kind::random_state, .tensor = state_of_torch()});
   return State(std::move(entries));
 }
 

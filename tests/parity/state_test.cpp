@@ -27,8 +27,8 @@ using testing::Pair;
 
 namespace {
 
-// A buffer that is no statistic, one that is named like one but has no running_var beside it, a norm of
-// the program's own, a tie.
+// A buffer that is no statistic, one that is named like one but has no running_var beside it, a
+// norm of the program's own, a tie.
 struct OddImpl : torch::nn::Module {
   OddImpl() {
     weight = register_parameter("weight", torch::ones({4, 2}));
@@ -94,6 +94,8 @@ TEST(State, SplitsByTheFirstFilterThatFits) {
   const auto large = [](const mt::StateEntry& entry) { return entry.tensor.numel() > 2; };
   EXPECT_THAT(paths(State(odd).filter(large)), ElementsAre("weight", "mask", "random.torch"));
   EXPECT_EQ(paths(mt::merge(norms, statistics)).size(), 4u);
+  EXPECT_THAT(paths(State(odd).filter("(n)orm.*\\1ing")),  // a back reference
+              ElementsAre("norm.running_mean", "norm.running_var"));
 }
 
 TEST(State, WhatCannotBeSplitOrMerged) {
@@ -178,8 +180,24 @@ TEST(State, UpdateRefusesBeforeItWrites) {
               HasSubstr("is no random state that there is"));
 }
 
-// Dropout of sharded and of plain tensors goes on where the state was taken. An odd number of normals
-// leaves the second of a pair in libtorch's generator.
+// The bytes of the generator are looked at before the runtime's counters are set.
+TEST(State, RandomStateIsSetWholeOrNotAtAll) {
+  mt::Runtime runtime({.devices = 2, .seed = 3});
+  const State before = mt::random_state();
+  const at::Tensor bytes = torch::full_like(before.at("random.torch"), 255);
+  const State state({{"random.runtime", Kind::random_state, torch::tensor({5, 7}, torch::kLong)},
+                     {"random.torch", Kind::random_state, bytes}});
+  EXPECT_THAT(mt::message([&] { mt::set_random_state(state); }),
+              HasSubstr("[set_random_state] random.torch: no generator takes it: "));
+  for (const mt::StateEntry& entry : mt::random_state())
+    EXPECT_TRUE(torch::equal(entry.tensor, before.at(entry.path))) << entry.path;
+  mt::set_random_state(state.filter("runtime"));
+  EXPECT_EQ(runtime.random().seed, 5u);
+  EXPECT_EQ(runtime.random().draws, 7u);
+}
+
+// Dropout of sharded and of plain tensors goes on where the state was taken. An odd number of
+// normals leaves the second of a pair in libtorch's generator.
 TEST(State, ResumesRandomNumbers) {
   mt::Runtime runtime({.devices = 4, .seed = 3});
   const auto mesh = runtime.make_mesh({{"dp", 4}});
