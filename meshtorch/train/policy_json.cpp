@@ -225,13 +225,19 @@ ZeroPolicy read_zero(const JsonPlace& place) {
   if (const auto skip = place.find("skip_nonfinite")) zero.skip_nonfinite = skip->boolean();
   return zero;
 }
+PolicyJson write_norm(double norm) {
+  if (std::isfinite(norm)) return norm;
+  if (norm > 0) return "infinity";
+  fail({.op = kPolicyOp,
+        .where = "zero.clip_norm",
+        .what = text("is ", norm, ", which has no text"),
+        .remedy = "give a number, or infinity"});
+}
+
 PolicyJson write(const ZeroPolicy& zero) {
   const ZeroPolicy usual;
   PolicyJson json{{"axis", zero.axis}, {"stage", zero.stage}};
-  if (zero.clip_norm) {
-    json["clip_norm"] =
-        std::isinf(*zero.clip_norm) ? PolicyJson("infinity") : PolicyJson(*zero.clip_norm);
-  }
+  if (zero.clip_norm) json["clip_norm"] = write_norm(*zero.clip_norm);
   if (zero.reduce) json["reduce"] = *zero.reduce == Reduce::once ? "once" : "each";
   if (zero.keep_gathered != usual.keep_gathered) json["keep_gathered"] = zero.keep_gathered;
   if (zero.bucket_bytes != usual.bucket_bytes) json["bucket_bytes"] = zero.bucket_bytes;

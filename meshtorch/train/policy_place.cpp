@@ -5,6 +5,7 @@
 #include <limits>
 #include <set>
 
+#include <meshtorch/tree/path.h>
 #include <meshtorch/tree/pattern.h>
 
 namespace meshtorch {
@@ -16,6 +17,12 @@ std::string line_and_column(std::string_view text, std::size_t byte) {
   const auto line_begin = before.rfind('\n') + 1;  // npos + 1 is 0
   return meshtorch::text("line ", std::ranges::count(before, '\n') + 1, ", column ",
                          before.size() - line_begin + 1);
+}
+
+// "where: what" of "[op] where: what".
+std::string without_op(const std::string& message) {
+  const std::size_t end = message.starts_with('[') ? message.find("] ") : std::string::npos;
+  return end == std::string::npos ? message : message.substr(end + 2);
 }
 
 }  // namespace
@@ -96,7 +103,7 @@ std::vector<std::string> JsonPlace::strings() const {
 }
 
 JsonPlace JsonPlace::member(const std::string& key, const PolicyJson& value) const {
-  return {value, where_.empty() ? key : where_ + "." + key};
+  return {value, join_path(where_, key)};
 }
 
 std::vector<std::pair<std::string, JsonPlace>> JsonPlace::members() const {
@@ -123,6 +130,10 @@ std::optional<JsonPlace> JsonPlace::find(const std::string& key) const {
 JsonPlace JsonPlace::get(const std::string& key) const {
   if (const auto found = find(key)) return *found;
   fail({kPolicyOp, where_, text("has no \"", key, "\""), "say it"});
+}
+
+void JsonPlace::refuse(const Error& error) const {
+  fail({kPolicyOp, where_, without_op(error.what()), ""});
 }
 
 void JsonPlace::expected(const std::string& what) const {

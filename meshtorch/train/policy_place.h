@@ -55,19 +55,20 @@ class JsonPlace {
   std::optional<JsonPlace> find(const std::string& key) const;
   JsonPlace get(const std::string& key) const;
 
-  // What `make` returns; its Error is told with this place.
+  // What `make` returns; its Error is told with this place instead of its own op.
   template <class Make>
   auto made(Make make) const {
     try {
       return make();
     } catch (const Error& error) {
-      fail({kPolicyOp, where_, error.what(), ""});
+      refuse(error);
     }
   }
 
   [[noreturn]] void expected(const std::string& what) const;
 
  private:
+  [[noreturn]] void refuse(const Error& error) const;
   JsonPlace member(const std::string& key, const PolicyJson& value) const;
 
   const PolicyJson* value_;

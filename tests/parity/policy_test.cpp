@@ -227,11 +227,10 @@ TEST(Policy, RefusesUnknownKeysAndOtherTypes) {
 }
 
 TEST(Policy, SaysWhereARuleIsRefused) {
-  EXPECT_EQ(
-      complaint(R"x({"rules": [{"megatron": {"axis": "tp"}},
+  EXPECT_EQ(complaint(R"x({"rules": [{"megatron": {"axis": "tp"}},
                                     {"paths": [{"pattern": "a", "spec": "P(tp"}]}]})x"),
-      "[Policy] rules[1].paths[0].spec: [PartitionSpec::parse] \"P(tp\": expected \")\" at column "
-      "5, got the end; write it as \"P(dp, (fsdp, tp), -, pp) unreduced(ep)\"");
+            "[Policy] rules[1].paths[0].spec: \"P(tp\": expected \")\" at column "
+            "5, got the end; write it as \"P(dp, (fsdp, tp), -, pp) unreduced(ep)\"");
   EXPECT_EQ(
       complaint(R"x({"rules": [{"paths": [{"pattern": "(", "spec": "P()"}]}]})x"),
       "[Policy] rules[0].paths[0].pattern: not a regular expression, unbalanced ( or ), or * + ? { "
@@ -240,16 +239,25 @@ TEST(Policy, SaysWhereARuleIsRefused) {
             "[Policy] remat[1]: not a regular expression");
   EXPECT_EQ(complaint(R"x({"activations": [{"pattern": "[a"}]})x").substr(0, 46),
             "[Policy] activations[0].pattern: not a regular");
-  EXPECT_EQ(complaint(R"x({"precision": "float31"})x").substr(0, 33),
-            "[Policy] precision: [Precision] \"");
+  EXPECT_EQ(complaint(R"x({"precision": "float31"})x").substr(0, 29),
+            "[Policy] precision: \"float31\"");
+  EXPECT_EQ(complaint(R"x({"rules": [{"fsdp": {"axis": "dp", "min_size": -1}}]})x"),
+            "[Policy] rules[0].fsdp: min_size: -1 elements; take 0 to shard whatever divides");
   EXPECT_EQ(
       mt::message([] {
         const Policy policy{
             .rules = {mt::FsdpRule("dp"), mt::PolicyRule([](const mt::Leaf&) { return P(); })}};
         policy.to_string();
       }),
-      "[Policy] rules[1]: [Policy] is a PolicyRule, which is a function and has no text; add it "
+      "[Policy] rules[1]: is a PolicyRule, which is a function and has no text; add it "
       "to the rules in the program");
+  const auto norm_complaint = [](double norm) {
+    return mt::message([&] { Policy{.zero = mt::ZeroPolicy{.clip_norm = norm}}.to_string(); });
+  };
+  const std::string norm = "[Policy] zero.clip_norm: is ",
+                    no_text = ", which has no text; give a number, or infinity";
+  EXPECT_EQ(norm_complaint(-std::numeric_limits<double>::infinity()), norm + "-inf" + no_text);
+  EXPECT_EQ(norm_complaint(std::numeric_limits<double>::quiet_NaN()), norm + "nan" + no_text);
   EXPECT_EQ(mt::message([] { Policy{.remat = {"\xff"}}.to_string(); }),
             "[Policy] a pattern, a path or a name is no UTF-8; write it in UTF-8");
 }
