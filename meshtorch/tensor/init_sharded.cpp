@@ -4,36 +4,22 @@
 #include <torch/torch.h>
 
 #include <map>
-#include <mutex>
 #include <optional>
 #include <set>
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/draws.h>
 #include <meshtorch/tensor/init_sharded_calls.h>
 #include <meshtorch/tensor/init_sharded_stream.h>
 #include <meshtorch/tensor/memory.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/tree/leaf_checks.h>
 
 namespace meshtorch {
 namespace {
-
-// The random state of the program, as it was.
-class RandomBefore {
- public:
-  void put_back() {
-    const std::scoped_lock lock(generator_.mutex());
-    generator_.set_state(state_);
-    Runtime::current().random() = runtime_;
-  }
-
- private:
-  at::Generator generator_ = at::globalContext().defaultGenerator(at::kCPU);
-  at::Tensor state_ = generator_.get_state();
-  Runtime::RandomState runtime_ = Runtime::current().random();
-};
 
 bool lies_so(const at::Tensor& tensor, const Mesh& mesh, const Layout& layout) {
   const ShardedView* view = sharded_view(tensor);
@@ -47,7 +33,7 @@ struct InitPlan::Parts {
   Rules rules;
   InitOptions options;
   bool dry;
-  RandomBefore before;
+  Draws before = Draws::of({});
   InitCalls calls;
   MatchReport report;
   std::vector<std::string> reasons;  // of the report's matches
@@ -83,7 +69,7 @@ InitPlan::InitPlan(const Mesh& mesh, const Rules& rules, const InitOptions& opti
 }
 
 InitPlan::~InitPlan() {
-  if (parts_ != nullptr && !parts_->complete) parts_->before.put_back();
+  if (parts_ != nullptr && !parts_->complete) parts_->before.restore();
 }
 
 bool InitPlan::dry() const { return parts_->dry; }
@@ -98,7 +84,7 @@ std::unique_ptr<InitPlan::Scope, InitPlan::Close> InitPlan::open_second() {
 }
 
 void InitPlan::match(const TreeSlots& tree) {
-  parts_->before.put_back();
+  parts_->before.restore();
   parts_->report = parts_->rules.match(parts_->mesh, tree.leaves());
   InitCalls& calls = parts_->calls;
   const std::map<std::size_t, Shape> births = calls.births();
@@ -133,8 +119,7 @@ void InitPlan::Parts::place(std::size_t match, const at::Tensor& tensor) {
   account_for(tensor, Use::parameters);
   const bool cut = max_shard_numel(mesh, of.leaf.shape, wanted) < numel(of.leaf.shape);
   if (!whole || !cut || dry) return;
-  const std::string reason = reasons[match].empty() ? "on the host" : reasons[match];
-  of.note += (of.note.empty() ? "" : "; ") + ("made whole: " + reason);
+  add_note(of.note, "made whole: " + (reasons[match].empty() ? "on the host" : reasons[match]));
 }
 
 void InitPlan::place(const TreeSlots& tree) {

@@ -54,14 +54,8 @@ void replace_arguments(const c10::OperatorHandle& op, torch::jit::Stack& stack,
 }  // namespace
 
 void InitCalls::run_second(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  const std::string name = c10::toString(op.operator_name());
-  if (next_ == calls_.size() || calls_[next_].name != name) {
-    fail({.op = "init_sharded",
-          .where = "make",
-          .what = text("called ", name, " in its second run where the first ",
-                       next_ == calls_.size() ? "was over" : "called " + calls_[next_].name),
-          .remedy = "let it make the same tree every time"});
-  }
+  const std::string name = full_name(op);
+  if (next_ == calls_.size() || calls_[next_].name != name) fail_for_order(name);
   const Call& call = calls_[next_++];
   if (call.birth && call.birth->mesh) return give_birth(*call.birth, op, stack);
   if (call.views && calls_[*call.views].birth->mesh) return look(call, op, stack);

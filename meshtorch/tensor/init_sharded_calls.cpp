@@ -8,6 +8,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/comm/meta.h>
 #include <meshtorch/tensor/init_sharded_ops.h>
+#include <meshtorch/tensor/init_sharded_stream.h>
 #include <meshtorch/tensor/sharded.h>
 
 namespace meshtorch {
@@ -27,13 +28,6 @@ void for_each_tensor(const c10::IValue& value, Each each) {
         .where = full_name(op),
         .what = "needs values, and in the maker's first run there are only shapes",
         .remedy = "make what it reads with a device of its own: torch::device(torch::kCPU)"});
-}
-
-[[noreturn]] void fail_for_order(const std::string& was, const std::string& now) {
-  fail({.op = "init_sharded",
-        .where = "make",
-        .what = text("called ", now, " in its second run where the first called ", was),
-        .remedy = "let it make the same tree every time"});
 }
 
 }  // namespace
@@ -127,7 +121,8 @@ void InitCalls::judge(const c10::OperatorHandle& op, const Operands& operands) {
       judge_view(op, view->second, operands);
       continue;
     }
-    const bool exact = is_exact(op) && operands.size() == 1;
+    const bool in_pieces = !draws_normals(op) || normals_in_pieces(x.scalar_type());
+    const bool exact = is_exact(op) && operands.size() == 1 && in_pieces;
     const bool fine = is_whole(x, *birth) && (exact || copies_or_measures(op) || gives_view(op));
     if (!fine) forbid(*birth, full_name(op));
   }
@@ -142,7 +137,8 @@ void InitCalls::judge_view(const c10::OperatorHandle& op, const View& view,
   }
 }
 
-// Into a whole tensor from anything; out of one only into another of its shape, which then is sharded.
+// Into a whole tensor from anything; out of one only into another of its shape, which then is
+// sharded.
 void InitCalls::judge_copy(const Operands& operands) {
   const at::Tensor &to = operands[0], &from = operands[1];
   const auto target = owner(to), source = owner(from);
@@ -178,12 +174,14 @@ void InitCalls::note_result(const c10::OperatorHandle& op, const Operands& opera
     return;
   }
   kept_storages_.push_back(result.storage().getWeakStorageImpl());
-  if (factory && result.is_contiguous()) {
+  const bool in_pieces = !draws_normals(op) || normals_in_pieces(result.scalar_type());
+  if (factory && result.is_contiguous() && in_pieces) {
     kept_handles_.emplace_back(result.getIntrusivePtr());
     calls_[call].birth = Birth{.shape = shape_of(result), .dtype = result.scalar_type()};
     storages_[storage] = handles_[handle] = call;
   } else if (const auto source = operands.empty() ? std::nullopt : owner(operands[0]);
              reads && source) {
+    if (!in_pieces) forbid(*source, full_name(op));
     storages_[storage] = *source;
   } else {
     makers_[storage] = full_name(op);
@@ -238,8 +236,17 @@ std::string InitCalls::reason(const at::Tensor& leaf) const {
   return maker == makers_.end() ? "" : maker->second;
 }
 
+void InitCalls::fail_for_order(const std::string& now) const {
+  const bool over = next_ == calls_.size();
+  fail({.op = "init_sharded",
+        .where = "make",
+        .what = text("called ", now, " in its second run where the first ",
+                     over ? "was over" : "called " + calls_[next_].name),
+        .remedy = "let it make the same tree every time"});
+}
+
 void InitCalls::check_ended() const {
-  if (next_ != calls_.size()) fail_for_order(calls_[next_].name, "nothing");
+  if (next_ != calls_.size()) fail_for_order("nothing");
 }
 
 }  // namespace meshtorch

@@ -2,15 +2,15 @@
 //
 // What a maker asks libtorch for, call by call. Internal to init_sharded.
 //
-// The maker runs twice under the mode key, so that every call comes here first. The first time, factory
-// calls give meta tensors, and it is noted what becomes of each. A tensor may be sharded from its birth
-// where what is done to it gives, on shards, the bits of the dense run: fills, random numbers, arithmetic
-// with a number, copies. The second time, the same calls come in the same order, and the factories that
-// were given a layout in between give sharded tensors.
+// The maker runs twice under the mode key, so that every call comes here first. The first time,
+// factory calls give meta tensors, and it is noted what becomes of each. A tensor may be sharded
+// from its birth where what is done to it gives, on shards, the bits of the dense run: fills,
+// random numbers, arithmetic with a number, copies. The second time, the same calls come in the
+// same order, and the factories that were given a layout in between give sharded tensors.
 //
-// Modules also look at their tensors' sizes through views (weight[0][0].numel()). Views at whose values
-// nobody looks are meta tensors the second time; of a row that is filled (Embedding's padding), the
-// devices that hold it fill it.
+// Modules also look at their tensors' sizes through views (weight[0][0].numel()). Views at whose
+// values nobody looks are meta tensors the second time; of a row that is filled (Embedding's
+// padding), the devices that hold it fill it.
 #pragma once
 
 #include <map>
@@ -47,15 +47,15 @@ class InitCalls {
   // Null outside of a scope.
   static InitCalls* current() { return current_; }
 
-  // One call, with the mode key excluded. Throws Error: in the first pass, one that needs values; in the
-  // second, another call than the first pass made there.
+  // One call, with the mode key excluded. Throws Error: in the first pass, one that needs values;
+  // in the second, another call than the first pass made there.
   void call(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
   // Between the passes, while the tree of the first one lives.
   //
   // A number for each factory call that can be sharded, and the shape that it makes.
   std::map<std::size_t, Shape> births();
-  // Those that this tensor of the first pass had its memory from: now, and when the maker first had it.
+  // Those that this tensor of the first pass had its memory from, now and when it was made.
   std::vector<std::size_t> births_of(const at::Tensor& leaf) const;
   void shard(std::size_t birth, const Mesh& mesh, const Layout& layout);
   // After all shard(): makes plain what a plain tensor is copied from.
@@ -95,6 +95,7 @@ class InitCalls {
   void run_on_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   void give_meta(const c10::OperatorHandle& op, torch::jit::Stack& stack) const;
   void run_second(const c10::OperatorHandle& op, torch::jit::Stack& stack);
+  [[noreturn]] void fail_for_order(const std::string& now) const;
 
   // The birth whose memory, or a copy of it, this is.
   std::optional<std::size_t> owner(const at::Tensor& tensor) const;
@@ -113,8 +114,8 @@ class InitCalls {
   Pass pass_ = Pass::first;
   std::vector<Call> calls_;
   std::size_t next_ = 0;  // of the second pass
-  // By address. What is there is kept from being freed, so none is used twice; by weak pointers, since
-  // libtorch takes over a fresh tensor only where nobody holds it.
+  // By address. What is there is kept from being freed, so none is used twice; by weak pointers,
+  // since libtorch takes over a fresh tensor only where nobody holds it.
   std::map<const void*, std::size_t> storages_, handles_;  // of which birth
   std::map<const void*, std::string> makers_;              // of other storages: by which op
   std::map<const void*, View> views_;

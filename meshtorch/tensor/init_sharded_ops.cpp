@@ -99,6 +99,11 @@ bool fills(const c10::OperatorHandle& op) {
   return full_name(op) == "aten::fill_.Scalar" || full_name(op) == "aten::zero_";
 }
 
+bool draws_normals(const c10::OperatorHandle& op) {
+  static const Names names{"normal_", "randn", "randn_like"};
+  return names.contains(base_name(op));
+}
+
 bool reads_values(const c10::OperatorHandle& op) {
   static const Names names{"_local_scalar_dense", "equal", "is_nonzero", "item"};
   return names.contains(base_name(op));

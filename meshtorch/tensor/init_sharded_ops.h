@@ -27,6 +27,7 @@ bool is_exact(const c10::OperatorHandle& op);
 // Reads sizes only, or copies all values.
 bool copies_or_measures(const c10::OperatorHandle& op);
 bool gives_view(const c10::OperatorHandle& op);
+bool draws_normals(const c10::OperatorHandle& op);
 // Writes one number everywhere.
 bool fills(const c10::OperatorHandle& op);
 // Gives the host a value.

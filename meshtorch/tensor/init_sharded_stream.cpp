@@ -139,39 +139,38 @@ std::int64_t chunk_of(const at::Tensor& self) {
   return std::max(kBlock, room / kBlock * kBlock);
 }
 
-at::Tensor buffer(const at::Tensor& self, std::int64_t count) {
-  return at::empty({count}, self.scalar_type());
-}
+at::Tensor buffer(at::ScalarType dtype, std::int64_t count) { return at::empty({count}, dtype); }
 
-// The last 16 of a count that is no multiple of 16 are drawn anew, after numbers for the rest that are
-// thrown away (`rest`: for half types libtorch has ceased to draw those).
-void put_tail(const at::Tensor& self, std::int64_t count, bool rest, double mean, double std,
+// The last 16 of a count that is no multiple of 16 are drawn anew, after numbers for the rest that
+// are thrown away (`rest`: for half types libtorch has ceased to draw those).
+void put_tail(at::ScalarType dtype, std::int64_t count, bool rest, double mean, double std,
               const Generator& generator,
               const std::function<void(std::int64_t, at::Tensor)>& put) {
   if (count % kBlock == 0) return;
-  if (rest) buffer(self, count % kBlock).uniform_(0, 1, generator);
-  put(count - kBlock, buffer(self, kBlock).normal_(mean, std, generator));
+  if (rest) buffer(dtype, count % kBlock).uniform_(0, 1, generator);
+  put(count - kBlock, buffer(dtype, kBlock).normal_(mean, std, generator));
 }
 
 // How this libtorch draws the tail of such a dtype; none: neither way.
-std::optional<bool> rest_is_drawn(const at::Tensor& self) {
+std::optional<bool> rest_is_drawn(at::ScalarType dtype) {
   static thread_local std::map<at::ScalarType, std::optional<bool>> known;
-  const auto found = known.find(self.scalar_type());
+  const auto found = known.find(dtype);
   if (found != known.end()) return found->second;
   constexpr std::int64_t kCount = 2 * kBlock + 3;
-  const at::Tensor expected = buffer(self, kCount).normal_(0, 1, at::detail::createCPUGenerator(1));
+  const at::Tensor expected =
+      buffer(dtype, kCount).normal_(0, 1, at::detail::createCPUGenerator(1));
   std::optional<bool> answer;
   for (const bool rest : {false, true}) {
     const Generator generator = at::detail::createCPUGenerator(1);
-    const at::Tensor mine = buffer(self, kCount);
+    const at::Tensor mine = buffer(dtype, kCount);
     for (const std::int64_t begin : {std::int64_t{0}, kBlock})
-      mine.narrow(0, begin, kBlock).copy_(buffer(self, kBlock).normal_(0, 1, generator));
-    put_tail(self, kCount, rest, 0, 1, generator, [&](std::int64_t begin, const at::Tensor& last) {
+      mine.narrow(0, begin, kBlock).copy_(buffer(dtype, kBlock).normal_(0, 1, generator));
+    put_tail(dtype, kCount, rest, 0, 1, generator, [&](std::int64_t begin, const at::Tensor& last) {
       mine.narrow(0, begin, kBlock).copy_(last);
     });
     if (at::equal(mine, expected)) answer = rest;
   }
-  return known[self.scalar_type()] = answer;
+  return known[dtype] = answer;
 }
 
 // As the dense tensor would be in memory.
@@ -181,13 +180,17 @@ at::Tensor dense(const at::Tensor& self) {
 
 }  // namespace
 
+bool normals_in_pieces(at::ScalarType dtype) {
+  return at::isFloatingType(dtype) && rest_is_drawn(dtype).has_value();
+}
+
 void draw_uniform(const at::Tensor& self, double from, double to, const Generator& generator) {
   const Parts parts(self);
   if (!self.is_contiguous()) return parts.put_all(dense(self).uniform_(from, to, generator));
   const std::int64_t chunk = chunk_of(self);
   for (std::int64_t begin = 0; begin < self.numel(); begin += chunk) {
     const std::int64_t count = std::min(chunk, self.numel() - begin);
-    parts.put(begin, buffer(self, count).uniform_(from, to, generator));
+    parts.put(begin, buffer(self.scalar_type(), count).uniform_(from, to, generator));
   }
 }
 
@@ -195,14 +198,14 @@ void draw_normal(const at::Tensor& self, double mean, double std, const Generato
   const Parts parts(self);
   const std::int64_t count = self.numel(), blocks = count / kBlock * kBlock;
   const bool by_blocks = blocks > 0 && self.is_contiguous() && !self.is_complex();
-  const std::optional<bool> rest = by_blocks ? rest_is_drawn(self) : std::nullopt;
+  const std::optional<bool> rest = by_blocks ? rest_is_drawn(self.scalar_type()) : std::nullopt;
   if (!rest) return parts.put_all(dense(self).normal_(mean, std, generator));
   const std::int64_t chunk = chunk_of(self);
   for (std::int64_t begin = 0; begin < blocks; begin += chunk) {
     const std::int64_t size = std::min(chunk, blocks - begin);
-    parts.put(begin, buffer(self, size).normal_(mean, std, generator));
+    parts.put(begin, buffer(self.scalar_type(), size).normal_(mean, std, generator));
   }
-  put_tail(self, count, *rest, mean, std, generator,
+  put_tail(self.scalar_type(), count, *rest, mean, std, generator,
            [&](std::int64_t begin, const at::Tensor& last) { parts.put(begin, last); });
 }
 

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Random numbers of sharded tensors that are, to the bit, those libtorch would draw on the CPU for the
-// whole tensor: from the same generator, which is left as the dense call would leave it. Numbers are drawn
-// piece by piece into a small buffer, and each goes to the devices that hold it. Every process draws all.
+// Random numbers of sharded tensors that are, to the bit, those libtorch would draw on the CPU for
+// the whole tensor: from the same generator, which is left as the dense call would leave it.
+// Numbers are drawn piece by piece into a small buffer, and each goes to the devices that hold it.
+// Every process draws all.
 #pragma once
 
 #include <cstdint>
@@ -35,5 +36,9 @@ void draw_uniform(const at::Tensor& self, double from, double to,
                   const std::optional<at::Generator>& generator);
 void draw_normal(const at::Tensor& self, double mean, double std,
                  const std::optional<at::Generator>& generator);
+
+// Whether normals of this dtype can be drawn in pieces: not complex ones, and none that this
+// libtorch draws by a recipe that is not known. draw_normal makes such a tensor whole.
+bool normals_in_pieces(at::ScalarType dtype);
 
 }  // namespace meshtorch

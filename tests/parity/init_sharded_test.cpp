@@ -207,9 +207,13 @@ struct OddImpl : nn::Module {
     tables = register_buffer("tables", torch::zeros({8, 4}));
     const auto angles = torch::arange(8).unsqueeze(1) * torch::exp(torch::arange(2));
     tables.index_put_({"...", torch::indexing::Slice(0, torch::indexing::None, 2)}, angles.sin());
+    waves = register_buffer("waves", torch::randn({8, 4}, torch::kComplexFloat));
+    drawn = register_buffer("drawn", torch::empty({8}, torch::kComplexFloat).normal_());
+    like = register_buffer("like", torch::randn_like(torch::zeros({8, 2}, torch::kComplexFloat)));
     small = register_buffer("small", torch::tensor({1.0, 2.0}));
   }
-  torch::Tensor product, orthogonal, dirac, eye, normed, here, view, position, tables, small;
+  torch::Tensor product, orthogonal, dirac, eye, normed, here, view, position, tables, waves, drawn,
+      like, small;
 };
 TORCH_MODULE(Odd);
 
@@ -224,7 +228,8 @@ TEST(BornTree, WhatIsMadeWholeIsNoted) {
                   "dirac made whole: aten::fill_.Scalar", "eye made whole: aten::eye.m_out",
                   "normed made whole: aten::norm.Scalar", "here made whole: aten::randn",
                   "view made whole: aten::t", "position made whole: aten::arange",
-                  "tables made whole: aten::copy_"));
+                  "tables made whole: aten::copy_", "waves made whole: aten::randn",
+                  "drawn made whole: aten::normal_", "like made whole: aten::randn_like"));
 }
 
 // The devices that hold the padding's row fill it.
