@@ -9,6 +9,7 @@
 
 #include <meshtorch/base/error.h>
 #include <meshtorch/layout/shard.h>
+#include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
@@ -77,24 +78,67 @@ std::vector<std::int64_t> Exchange::whole_dims() const {
 
 at::Tensor exchange(const Exchange& what, const at::Tensor& x);
 
+// Zeros as a result lies: what its gradient is where nothing asks for one.
+class ZerosOf {
+ public:
+  explicit ZerosOf(const at::Tensor& result)
+      : shape_(shape_of(result)), options_(result.options()) {
+    const ShardedView* view = sharded_view(result);
+    if (view == nullptr) return;
+    mesh_ = view->mesh();
+    layout_ = {view->dims(), {}};
+    options_ = view->models().front().options();
+  }
+
+  at::Tensor make() const {
+    if (!mesh_.defined()) return at::zeros(shape_, options_);
+    Shards locals;
+    for (const std::int64_t position : Runtime::current().communicator().addressable(mesh_))
+      locals.push_back(at::zeros(shard_shape(mesh_, shape_, layout_, position), options_));
+    return wrap(mesh_, shape_, layout_, std::move(locals));
+  }
+
+ private:
+  Shape shape_;
+  at::TensorOptions options_;
+  Mesh mesh_;  // not defined: plain
+  Layout layout_;
+};
+
 // The backward of a linear collective is its transpose. Of an extreme: the sum, to where x is it.
 class ExchangeNode : public autograd::Node {
  public:
-  ExchangeNode(autograd::edge_list&& edges, Exchange what, at::Tensor holds)
-      : Node(std::move(edges)), what_(std::move(what)), holds_(std::move(holds)) {}
+  ExchangeNode(autograd::edge_list&& edges, Exchange what, const at::Tensor& result,
+               at::Tensor holds)
+      : Node(std::move(edges)),
+        what_(std::move(what)),
+        zeros_(result),
+        extreme_(holds.defined()),
+        holds_(std::move(holds)) {}
 
   variable_list apply(variable_list&& gradients) override {
     const at::Tensor& gradient = gradients[0];
-    const at::Tensor given = gradient.defined() ? gradient : input_metadata(0).zeros_like();
-    if (!holds_.defined()) return {exchange(what_, given)};
+    const at::Tensor given = gradient.defined() ? gradient : zeros_.make();
+    if (!extreme_) return {exchange(what_, given)};
+    if (!holds_.defined()) fail_freed();
     const at::Tensor held = holds_.to(given.scalar_type());
     return {exchange(what_, given) * held / exchange(what_, held)};
   }
 
+  void release_variables() override { holds_.reset(); }
   std::string name() const override { return what_.op; }
 
  private:
-  Exchange what_;
+  [[noreturn]] void fail_freed() const {
+    fail({.op = what_.op,
+          .where = "",
+          .what = "the graph was run before and is freed",
+          .remedy = "give the first backward() retain_graph = true"});
+  }
+
+  const Exchange what_;
+  const ZerosOf zeros_;
+  const bool extreme_;
   at::Tensor holds_;
 };
 
@@ -103,7 +147,7 @@ void record(const at::Tensor& result, const at::Tensor& x, const Exchange& what,
   autograd::edge_list edges = autograd::collect_next_edges(x);
   if (!edges[0].is_valid()) edges[0] = autograd::impl::gradient_edge(rank.anchor);
   autograd::set_history(result, c10::make_intrusive<ExchangeNode>(
-                                    std::move(edges), what.transposed(), std::move(holds)));
+                                    std::move(edges), what.transposed(), result, std::move(holds)));
 }
 
 // The layout of x on the rank's own mesh, with these dims whole and, of what is not linear, reduced.
