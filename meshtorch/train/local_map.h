@@ -35,13 +35,16 @@
 // draws random numbers from streams of its own (RankRandom), whose numbers depend on the Runtime's seed,
 // the call and the rank, not on the number of processes; the program's generators are afterwards as before.
 //
-// Of several processes each runs the ranks of its own devices; a rank's devices must be of one process.
+// Of several processes each runs the ranks of its own devices; a rank's devices must be of one process. Values and
+// gradients are those of one process, whatever single ranks do.
 //
 // Throws Error (ranks are named by their coordinates): specs that name other axes, or do not fit; ranks that ask
 // for different collectives, or where one returns while another waits; results that do not fit together;
 // an argument that fn wrote in place; fn closing over a tensor that requires a gradient, or over a sharded
 // one that it uses: pass it as an argument. (A leaf that one rank alone uses is found out in backward.)
-// What fn throws on one rank ends all and is thrown here; no rank is left waiting.
+// What fn throws on one rank ends all ranks of its process and is thrown here; modules' batch statistics and
+// small buffers are as before. Another process, which waits in a collective, throws once this one's exception
+// leaves the program, once it asks for something else, or after the communicator's timeout.
 #pragma once
 
 #include <concepts>

@@ -14,6 +14,7 @@
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
+#include <meshtorch/train/rank_agreement.h>
 #include <meshtorch/train/rank_run.h>
 #include <meshtorch/train/rank_values.h>
 #include <meshtorch/train/recording.h>
@@ -187,30 +188,41 @@ class LocalMapNode : public autograd::Node {
     }
   }
 
+  // What one rank alone has, of another process perhaps, is zero on the others.
   variable_list collect(std::vector<variable_list>& found) const {
     c10::NoGradGuard no_grad;
+    std::vector<std::vector<RankPart>> parts(found.size());  // by rank and input
+    for (std::size_t rank = 0; rank < found.size(); ++rank) {
+      parts[rank].resize(history_.inputs.size());
+      for (std::size_t i = 0; i < parts[rank].size(); ++i) {
+        const at::Tensor gradient = std::move(found[rank][i]);
+        if (gradient.defined())
+          parts[rank][i] = take_part(grid(), rank, gradient, "gradient", 1);
+      }
+    }
+    const auto layouts = layouts_everywhere(grid(), parts);
     variable_list result(history_.inputs.size());
     for (std::size_t i = 0; i < result.size(); ++i) {
-      std::vector<RankPart> parts(found.size());
-      bool any = false;
-      for (std::size_t rank = 0; rank < found.size(); ++rank) {
-        at::Tensor gradient = std::move(found[rank][i]);
-        if (!gradient.defined()) continue;
-        parts[rank] = take_part(grid(), rank, gradient, "gradient", 1);
-        any = true;
-      }
-      if (any) result[i] = join(std::move(parts), history_.inputs[i]);
+      if (!layouts[i]) continue;
+      std::vector<RankPart> mine;
+      for (auto& of_rank : parts) mine.push_back(std::move(of_rank[i]));
+      result[i] = join(std::move(mine), history_.inputs[i], *layouts[i]);
     }
     return result;
   }
 
   // The gradient of what all ranks had is the sum of theirs; of a summand, each rank's.
-  at::Tensor join(std::vector<RankPart> parts, const RankSide& input) const {
+  at::Tensor join(std::vector<RankPart> parts, const RankSide& input,
+                  const Layout& automatic) const {
     Layout manual{input.manual.dims, {}};
     for (const int axis : grid().manual - input.manual.sharded() - input.manual.unreduced) {
       if (grid().mesh.axis_size(axis) > 1) manual.unreduced.insert(axis);
     }
-    return assemble(grid(), std::move(parts), input.shape, manual);
+    return assemble(grid(), std::move(parts),
+                    {.shape = input.shape,
+                     .manual = std::move(manual),
+                     .automatic = automatic,
+                     .zeros = input.options});
   }
 
   static void forbid_second(variable_list& gradients, edge_list&& edges) {

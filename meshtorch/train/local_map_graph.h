@@ -39,6 +39,7 @@ RankGraph take_graph(const Recording& recording, const RankPlace& place,
 struct RankSide {
   Shape shape;
   Layout manual;
+  at::TensorOptions options = {};  // of an input's parts
 };
 
 struct RankHistory {

@@ -12,9 +12,11 @@
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
 #include <meshtorch/train/local_map_graph.h>
+#include <meshtorch/train/rank_agreement.h>
 #include <meshtorch/train/rank_arguments.h>
 #include <meshtorch/train/rank_replicas.h>
 #include <meshtorch/train/rank_run.h>
+#include <meshtorch/train/rank_snapshot.h>
 #include <meshtorch/train/rank_streams.h>
 #include <meshtorch/train/rank_values.h>
 #include <meshtorch/train/recording.h>
@@ -67,15 +69,22 @@ class Call {
         code_(code),
         firsts_(firsts_of(arguments)),
         laid_(lay_out_all(*grid_, arguments)),
+        before_(arguments_, laid_),
         given_(grid_->ranks.size()) {}
 
   std::vector<at::Tensor> run() {
     const std::uint64_t draw = next_draw();
-    run_ranks(draw_seeds(*grid_, options_.random, false, draw));
-    std::vector<at::Tensor> results = put_together();
-    settle_written();
-    if (c10::GradMode::is_enabled()) record(results, draw);
-    return results;
+    try {
+      run_ranks(draw_seeds(*grid_, options_.random, false, draw));
+      std::vector<at::Tensor> results = put_together();
+      const std::vector<std::size_t> written = written_leaves();
+      if (c10::GradMode::is_enabled()) record(results, draw);
+      settle(written);
+      return results;
+    } catch (...) {
+      before_.restore();
+      throw;
+    }
   }
 
  private:
@@ -155,6 +164,7 @@ class Call {
   at::Tensor value_of(std::size_t i, std::size_t rank) const {
     const LaidOut& laid = laid_[i];
     const at::Tensor value = rank_tensor(grid(), rank, laid.shape, laid.layout, laid.locals);
+    if (is_sharded(value)) sharded_view(value)->allocation()->constraint = laid.constraint;
     return arguments_[i].row ? value.select(0, 0) : value;
   }
 
@@ -173,18 +183,21 @@ class Call {
   std::vector<at::Tensor> put_together() {
     std::vector<std::vector<RankPart>> parts;
     for (Given& given : given_) parts.push_back(std::move(given.parts));
-    const auto shapes = shapes_everywhere(grid(), parts);
+    const RankReport report = report_everywhere(grid(), parts);
+    agree();
     std::vector<at::Tensor> results;
     const Given& first = given_.front();
     for (std::size_t i = 0; i < first.paths.size(); ++i) {
       std::vector<RankPart> mine;
       for (auto& part : parts) mine.push_back(std::move(part[i]));
       std::vector<Shape> theirs;
-      for (const auto& rank : shapes) theirs.push_back(rank[i]);
+      for (const auto& rank : report.shapes) theirs.push_back(rank[i]);
       const Layout manual = manual_layout(
           grid(), first.specs[i], static_cast<std::int64_t>(theirs[0].size()), first.paths[i]);
       const Shape shape = whole_shape(grid(), theirs, manual, first.paths[i]);
-      results.push_back(assemble(grid(), std::move(mine), shape, manual));
+      results.push_back(assemble(
+          grid(), std::move(mine),
+          {.shape = shape, .manual = manual, .automatic = report.layouts[i], .zeros = {}}));
       sides_.push_back({.shape = shape, .manual = manual});
       if (options_.check_equal)
         check_equal(grid(), sharded_view(results.back())->locals(), manual, first.paths[i]);
@@ -192,12 +205,26 @@ class Call {
     return results;
   }
 
-  bool anyone_wrote(std::size_t leaf) const {
-    return std::ranges::any_of(given_, [&](const Given& given) { return given.written[leaf]; });
+  // What any rank did, of any process.
+  void agree() {
+    const std::size_t leaves = laid_.size(), results = given_.front().computed.size();
+    std::vector<bool> flags(2 * leaves + results);
+    for (std::size_t i = 0; i < leaves; ++i) flags[leaves + i] = before_.changed(i);
+    for (const Given& given : given_) {
+      for (std::size_t i = 0; i < leaves; ++i) flags[i] = flags[i] || given.written[i];
+      for (std::size_t i = 0; i < results; ++i)
+        flags[2 * leaves + i] = flags[2 * leaves + i] || given.computed[i];
+    }
+    flags = on_any_rank(grid(), flags);
+    const auto at = [&](std::size_t i) { return flags.begin() + static_cast<std::ptrdiff_t>(i); };
+    counted_.assign(at(0), at(leaves));
+    changed_.assign(at(leaves), at(2 * leaves));
+    computed_.assign(at(2 * leaves), flags.end());
   }
 
-  // libtorch's batch norm writes its statistics without counting it, but for num_batches_tracked: one that
-  // was written stands for all.
+  bool anyone_wrote(std::size_t leaf) const { return counted_[leaf] || changed_[leaf]; }
+
+  // Without values it is not seen which of them changed: one that was written stands for all.
   bool statistics_written() const {
     for (std::size_t i = 0; i < laid_.size(); ++i) {
       if (arguments_[i].writes != RankWrites::refuse && anyone_wrote(i)) return true;
@@ -205,27 +232,44 @@ class Call {
     return false;
   }
 
-  void settle_written() {
-    c10::NoGradGuard no_grad;
+  // Throws Error where one may not be written, before anything is settled.
+  std::vector<std::size_t> written_leaves() const {
     const bool statistics = statistics_written();
+    std::vector<std::size_t> written;
     for (std::size_t i = 0; i < laid_.size(); ++i) {
       const bool is_statistic = arguments_[i].writes != RankWrites::refuse;
       if (!(is_statistic ? statistics : anyone_wrote(i))) continue;
+      written.push_back(i);
+      check_may_write(arguments_[i], is_shared(i));
+    }
+    return written;
+  }
+
+  bool is_shared(std::size_t leaf) const {
+    return !shared_axes(grid(), laid_[leaf].manual).empty();
+  }
+
+  static void check_may_write(const RankLeaf& leaf, bool shared) {
+    if (leaf.buffer && !(shared && leaf.writes == RankWrites::refuse)) return;
+    fail({.op = "local_map",
+          .where = leaf.path,
+          .what = leaf.buffer ? "fn wrote a buffer of which every rank has a copy"
+                              : "fn wrote its argument in place",
+          .remedy = leaf.buffer ? "use pmap, which takes means of batch statistics, or return it"
+                                : "let fn write a clone, and return it"});
+  }
+
+  void settle(const std::vector<std::size_t>& written) {
+    c10::NoGradGuard no_grad;
+    for (const std::size_t i : written) {
       const RankLeaf& leaf = arguments_[i];
-      const bool shared = !shared_axes(grid(), laid_[i].manual).empty();
-      if (!leaf.buffer || (shared && leaf.writes == RankWrites::refuse)) {
-        fail({.op = "local_map",
-              .where = leaf.path,
-              .what = leaf.buffer ? "fn wrote a buffer of which every rank has a copy"
-                                  : "fn wrote its argument in place",
-              .remedy = leaf.buffer
-                            ? "use pmap, which takes means of batch statistics, or return it"
-                            : "let fn write a clone, and return it"});
-      }
-      if (shared && leaf.writes == RankWrites::mean)
+      if (is_shared(i) && leaf.writes == RankWrites::mean)
         take_mean(grid(), laid_[i].locals, laid_[i].manual);
       store(leaf, laid_[i]);
+      if (counted_[i] && !leaf.tensor.is_inference())
+        torch::autograd::impl::bump_version(leaf.tensor);
     }
+    bindings_->settle();
   }
 
   // What the ranks wrote is in the memory of the tensor that was laid out.
@@ -242,15 +286,16 @@ class Call {
     std::vector<at::Tensor> differentiable, inputs;
     std::vector<std::size_t> kept;
     for (std::size_t i = 0; i < results.size(); ++i) {
-      if (std::ranges::none_of(given_, [&](const Given& given) { return given.computed[i]; }))
-        continue;
+      if (!computed_[i]) continue;
       kept.push_back(i);
       differentiable.push_back(results[i]);
       history.results.push_back(sides_[i]);
     }
     for (std::size_t i = 0; i < laid_.size(); ++i) {
       inputs.push_back(laid_[i].tensor);
-      history.inputs.push_back({.shape = laid_[i].shape, .manual = laid_[i].manual});
+      history.inputs.push_back({.shape = laid_[i].shape,
+                                .manual = laid_[i].manual,
+                                .options = laid_[i].locals.front().options()});
       if (!anyone_wrote(i) && !arguments_[i].buffer) history.read.push_back(laid_[i].tensor);
     }
     for (Given& given : given_) {
@@ -271,9 +316,12 @@ class Call {
   RankCode& code_;
   const std::vector<std::size_t> firsts_;
   const std::vector<LaidOut> laid_;
+  const BufferSnapshot before_;
   std::vector<std::vector<at::Tensor>> values_;  // by rank and leaf
   std::shared_ptr<RankBindings> bindings_;
   std::vector<Given> given_;
+  // By leaf: an op counted that it wrote it; its values are others. By result: it has a gradient.
+  std::vector<bool> counted_, changed_, computed_;
   std::vector<RankSide> sides_;  // by result
 };
 

@@ -11,6 +11,7 @@
 #include <meshtorch/tensor/redistribute.h>
 #include <meshtorch/tensor/runtime.h>
 #include <meshtorch/tensor/scope.h>
+#include <meshtorch/train/rank_agreement.h>
 
 namespace meshtorch {
 namespace {
@@ -156,6 +157,10 @@ Shards run_asked(const RankGrid& grid, const RankMeeting& asked, const Shards& s
   return permute_gathered(grid, asked, shards, cause);
 }
 
+bool has_gradients(at::ScalarType type) {
+  return at::isFloatingType(type) || at::isComplexType(type);
+}
+
 }  // namespace
 
 RankGrid::RankGrid(const Mesh& mesh, const std::vector<std::string>& manual_axes)
@@ -227,6 +232,9 @@ void serve_meeting(const RankGrid& grid, const std::vector<RankTurns::Meeting*>&
     for (std::size_t d = 0; d < devices.size(); ++d) all[devices[d]] = meeting.shards[d];
     recorded = recorded || meeting.recorded;
   }
+  // What cannot have a gradient asks no other process.
+  if (has_gradients(all.front().scalar_type()) && !c10::InferenceMode::is_enabled())
+    recorded = on_any_rank(grid, {recorded}).front();
   const Shards results = run_asked(grid, static_cast<RankMeeting&>(*meetings.front()), all);
   for (std::size_t rank = 0; rank < meetings.size(); ++rank) {
     auto& meeting = static_cast<RankMeeting&>(*meetings[rank]);

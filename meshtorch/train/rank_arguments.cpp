@@ -20,6 +20,30 @@ namespace {
         .remedy = "give both the same"});
 }
 
+PartitionSpec on_ranks(const RankGrid& grid, const PartitionSpec& spec) {
+  const auto manual = [&](const std::string& name) {
+    const int axis = grid.mesh.find_axis(name);
+    return axis >= 0 && grid.manual.contains(axis);
+  };
+  std::vector<DimSpec> dims = spec.dims();
+  for (DimSpec& names : dims) std::erase_if(names, manual);
+  std::vector<std::string> unreduced = spec.unreduced_axes();
+  std::erase_if(unreduced, manual);
+  return PartitionSpec::from(std::move(dims), std::move(unreduced));
+}
+
+// Along the manual axes activations lie as fn has them.
+std::shared_ptr<const Constraint> constraint_of(const RankGrid& grid, const at::Tensor& tensor) {
+  if (grid.automatic.empty() || !is_constrained(tensor)) return nullptr;
+  const Constraint& whole = *sharded_view(tensor)->allocation()->constraint;
+  std::vector<Constraint::Use> uses = whole.uses;
+  for (Constraint::Use& use : uses) {
+    if (use.input) use.input = on_ranks(grid, *use.input);
+    if (use.output) use.output = on_ranks(grid, *use.output);
+  }
+  return std::make_shared<const Constraint>(whole.path, std::move(uses));
+}
+
 }  // namespace
 
 std::vector<LaidOut> lay_out_all(const RankGrid& grid, const std::vector<RankLeaf>& arguments) {
@@ -32,6 +56,7 @@ std::vector<LaidOut> lay_out_all(const RankGrid& grid, const std::vector<RankLea
     laid.shape = shape_of(laid.tensor);
     laid.layout = view.layout();
     laid.locals = view.locals();
+    laid.constraint = constraint_of(grid, leaf.tensor);
     laid.needs_gradient = c10::GradMode::is_enabled() && laid.tensor.requires_grad();
     all.push_back(std::move(laid));
   }

@@ -4,8 +4,10 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
 #include <vector>
 
+#include <meshtorch/tensor/constrain.h>
 #include <meshtorch/train/local_map_program.h>
 #include <meshtorch/train/rank.h>
 
@@ -17,6 +19,8 @@ struct LaidOut {
   Shape shape;
   Layout manual, layout;
   Shards locals;
+  // constrain.h: as ranks of several devices have it, by the automatic axes; null: none.
+  std::shared_ptr<const Constraint> constraint;
   bool needs_gradient = false;
 };
 

@@ -20,11 +20,16 @@ at::Tensor content_of(const at::Tensor& handle) {
       c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
 }
 
+std::uint32_t version_of(const at::Tensor& handle) {
+  return handle.is_inference() ? 0 : static_cast<std::uint32_t>(handle._version());
+}
+
 }  // namespace
 
 // A fresh one is that of a tensor that nothing was done with.
 struct RankBindings::Life {
   void swap_with(const at::Tensor& tensor) {
+    swap_versions(*tensor.unsafeGetTensorImpl());
     auto& meta = *torch::autograd::impl::materialize_autograd_meta(tensor);
     std::swap(gradient, meta.grad_);
     std::swap(function, meta.grad_fn_);
@@ -39,6 +44,15 @@ struct RankBindings::Life {
     std::swap(output, meta.output_nr_);
   }
 
+  // What one rank writes another's graph does not see.
+  void swap_versions(c10::TensorImpl& tensor) {
+    if (tensor.is_inference()) return;
+    const c10::VariableVersion theirs = tensor.version_counter();
+    tensor.set_version_counter(version);
+    version = theirs;
+  }
+
+  c10::VariableVersion version{0};
   at::Tensor gradient;
   c10::intrusive_ptr<torch::autograd::Node> function;
   c10::weak_intrusive_ptr<torch::autograd::Node> accumulator{
@@ -57,6 +71,20 @@ RankBindings::RankBindings(std::vector<at::Tensor> handles,
                            std::vector<std::vector<at::Tensor>> values)
     : handles_(std::move(handles)), values_(std::move(values)), lives_(values_.size()) {
   for (auto& rank : lives_) rank.resize(handles_.size());
+  settle();
+}
+
+void RankBindings::settle() {
+  versions_.clear();
+  for (const at::Tensor& handle : handles_) versions_.push_back(version_of(handle));
+}
+
+void RankBindings::see_writes() {
+  for (std::size_t i = 0; i < handles_.size(); ++i) {
+    if (version_of(handles_[i]) == versions_[i]) continue;
+    for (auto& rank : lives_) rank[i].version.bump();
+  }
+  settle();
 }
 
 void RankBindings::enter(std::size_t rank) {
@@ -73,7 +101,8 @@ void RankBindings::leave(std::size_t rank) {
   }
 }
 
-RankBindings::Loan::Loan(const RankBindings& bindings) : bindings_(bindings) {
+RankBindings::Loan::Loan(RankBindings& bindings) : bindings_(bindings) {
+  bindings.see_writes();
   for (const at::Tensor& handle : bindings.handles_) before_.push_back(content_of(handle));
 }
 

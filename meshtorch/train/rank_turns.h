@@ -39,8 +39,9 @@ class RankTurns {
   RankTurns& operator=(const RankTurns&) = delete;
 
   // Runs body(rank) for each rank, once, and returns when all are done. What a rank, or serve, throws
-  // ends all ranks (in those that wait, meet throws) and is thrown here; no thread is left. Throws
-  // Error where ranks ask for different things, or one is done while another waits.
+  // ends all ranks (in those that wait, meet throws) and is thrown here; none is left running. (Their
+  // threads are kept for later calls.) Throws Error where ranks ask for different things, or one is done
+  // while another waits.
   void run(const std::function<void(std::size_t rank)>& body);
 
   // In a rank's thread: returns when the meeting was served.

@@ -75,37 +75,6 @@ at::Tensor owned(const at::Tensor& local, std::size_t holders) {
   return local.detach().clone(at::MemoryFormat::Contiguous);
 }
 
-void add_row(std::vector<std::int64_t>& rows, const std::vector<RankPart>& parts) {
-  rows.push_back(static_cast<std::int64_t>(parts.size()));
-  for (const RankPart& part : parts) {
-    rows.push_back(static_cast<std::int64_t>(part.type));
-    rows.push_back(static_cast<std::int64_t>(part.shape.size()));
-    rows.insert(rows.end(), part.shape.begin(), part.shape.end());
-  }
-}
-
-// The rows of all ranks, one after the other.
-std::vector<std::int64_t> rows_everywhere(const RankGrid& grid,
-                                          const std::vector<std::vector<RankPart>>& parts) {
-  std::vector<std::int64_t> rows;
-  Runtime& runtime = Runtime::current();
-  if (runtime.processes() == 1 || grid.ranks.size() == static_cast<std::size_t>(grid.count())) {
-    for (const auto& mine : parts) add_row(rows, mine);
-    return rows;
-  }
-  Shards given(grid.devices());
-  for (std::size_t rank = 0; rank < parts.size(); ++rank) {
-    std::vector<std::int64_t> row;
-    add_row(row, parts[rank]);
-    for (const std::size_t d : grid.ranks[rank].devices) given[d] = at::tensor(row, at::kLong);
-  }
-  Request request = Request::all_gather(grid.mesh, grid.manual_order, 0);
-  request.op = "local_map";
-  const at::Tensor all = runtime.communicator().run(std::move(request), given).wait().front();
-  const auto* data = all.const_data_ptr<std::int64_t>();
-  return {data, data + all.numel()};
-}
-
 [[noreturn]] void fail_shape(const RankGrid& grid, std::int64_t number, const std::string& where,
                              const Shape& got, const Shape& expected, const Layout& manual) {
   fail({.op = "local_map",
@@ -194,30 +163,26 @@ RankPart take_part(const RankGrid& grid, std::size_t rank, const at::Tensor& ten
   return part;
 }
 
-at::Tensor assemble(const RankGrid& grid, std::vector<RankPart> parts, const Shape& shape,
-                    const Layout& manual) {
-  const auto first = std::ranges::find_if(parts, [](const auto& p) { return !p.locals.empty(); });
-  const Layout automatic = first->layout;
-  const at::TensorOptions options = first->locals.front().options();
-  const Layout layout = with_automatic(grid, manual, automatic);
+at::Tensor assemble(const RankGrid& grid, std::vector<RankPart> parts, const RankForm& form) {
+  const Layout layout = with_automatic(grid, form.manual, form.automatic);
   const auto& positions = Runtime::current().communicator().addressable(grid.mesh);
   Shards locals(grid.devices());
   for (std::size_t rank = 0; rank < parts.size(); ++rank) {
     const RankPlace& place = grid.ranks[rank];
     RankPart& part = parts[rank];
-    if (!part.locals.empty() && part.layout != automatic)
+    if (!part.locals.empty() && part.layout != form.automatic)
       part.locals = redistribute(place.mesh, part.shape, on_rank_mesh(grid, part.layout),
-                                 on_rank_mesh(grid, automatic), part.locals,
+                                 on_rank_mesh(grid, form.automatic), part.locals,
                                  {.op = "local_map", .origin = Origin::implied, .where = ""}, true);
     for (std::size_t d = 0; d < place.devices.size(); ++d) {
       const std::size_t device = place.devices[d];
       locals[device] =
           part.locals.empty()
-              ? at::zeros(shard_shape(grid.mesh, shape, layout, positions[device]), options)
+              ? at::zeros(shard_shape(grid.mesh, form.shape, layout, positions[device]), form.zeros)
               : part.locals[d];
     }
   }
-  return wrap(grid.mesh, shape, layout, std::move(locals));
+  return wrap(grid.mesh, form.shape, layout, std::move(locals));
 }
 
 void mark_written(const at::Tensor& tensor) { written(*sharded_view(tensor)); }
@@ -239,31 +204,6 @@ Shape whole_shape(const RankGrid& grid, const std::vector<Shape>& shapes, const 
     if (shapes[number] != expected) fail_shape(grid, n, where, shapes[number], expected, manual);
   }
   return whole;
-}
-
-std::vector<std::vector<Shape>> shapes_everywhere(const RankGrid& grid,
-                                                  const std::vector<std::vector<RankPart>>& parts) {
-  const std::vector<std::int64_t> rows = rows_everywhere(grid, parts);
-  std::vector<std::vector<Shape>> shapes;
-  std::vector<std::vector<std::pair<std::int64_t, std::int64_t>>> kinds;  // (dtype, dims)
-  for (auto row = rows.begin(); row != rows.end();) {
-    shapes.emplace_back();
-    kinds.emplace_back();
-    for (std::int64_t left = *row++; left > 0; --left) {
-      const std::int64_t type = *row++, dims = *row++;
-      kinds.back().emplace_back(type, dims);
-      shapes.back().emplace_back(row, row + dims);
-      row += dims;
-    }
-    if (kinds.back() == kinds.front()) continue;
-    fail({.op = "local_map",
-          .where = "results",
-          .what = text("rank (", grid.name_of(static_cast<std::int64_t>(kinds.size()) - 1),
-                       ") returned ", kinds.back().size(), " tensors, rank (", grid.name_of(0),
-                       ") ", kinds.front().size(), ", or of other dtypes or numbers of dims"),
-          .remedy = "return the same structure on every rank"});
-  }
-  return shapes;
 }
 
 }  // namespace meshtorch

@@ -45,9 +45,16 @@ struct RankPart {
 RankPart take_part(const RankGrid& grid, std::size_t rank, const at::Tensor& tensor,
                    const std::string& where, std::size_t holders);
 
-// One tensor of the whole mesh, of the parts of this process's ranks.
-at::Tensor assemble(const RankGrid& grid, std::vector<RankPart> parts, const Shape& shape,
-                    const Layout& manual);
+// How a tensor of the whole mesh is put together.
+struct RankForm {
+  Shape shape;
+  Layout manual, automatic;
+  at::TensorOptions zeros;  // of parts that are not there
+};
+
+// One tensor of the whole mesh, of the parts of this process's ranks. A part that lies otherwise along the
+// automatic axes is redistributed.
+at::Tensor assemble(const RankGrid& grid, std::vector<RankPart> parts, const RankForm& form);
 
 // Ranks wrote into the locals of this sharded tensor. Autograd's version is not counted up: batch norm's
 // graph keeps the statistics, and what it has of them it does not use.
@@ -57,10 +64,5 @@ void mark_written(const at::Tensor& tensor);
 // not fit together as `manual` says.
 Shape whole_shape(const RankGrid& grid, const std::vector<Shape>& shapes, const Layout& manual,
                   const std::string& where);
-
-// Shapes and dtypes of all results, on every rank of every process, by rank and result. Throws Error
-// where ranks differ in how many there are, their dtypes or numbers of dims.
-std::vector<std::vector<Shape>> shapes_everywhere(const RankGrid& grid,
-                                                  const std::vector<std::vector<RankPart>>& parts);
 
 }  // namespace meshtorch

@@ -904,6 +904,144 @@ TEST_F(LocalMap, Nested) {
   mt::expect_close(w.grad(), dense.grad(), "gradient", 1e-12, 1e-12);
 }
 
+// The last rank is another process's than the first, where there are several.
+TEST_F(LocalMap, WhatTheLastRankAloneUses) {
+  const Tensor x = numbers({8, 3}), w = numbers({3}, 2), last = x.slice(0, 6);
+  Tensor weight = mt::replicate(w, mesh).requires_grad_();
+  const auto is_last = [] { return mt::axis_index({"dp", "tp"}) == 7; };
+  const auto summands =
+      mt::local_map([&](const Tensor& rows,
+                        const Tensor& own) { return is_last() ? (rows * own).sum() : rows.sum(); },
+                    mesh, {P("dp"), P()}, P().unreduced("dp", "tp"));
+  const Tensor y = summands(x, weight);
+  mt::expect_close(y, 2 * x.sum() - last.sum() + (last * w).sum(), "value", 1e-12, 1e-12);
+  y.backward();
+  EXPECT_EQ(mt::sharding_of(weight.grad()).spec, P().unreduced("dp", "tp"));
+  mt::expect_close(weight.grad(), last.sum(0), "gradient", 1e-12, 1e-12);
+  // The others' psum is of constants; in backward they have their part in its transpose.
+  const auto sum = mt::local_map(
+      [&](const Tensor& rows, const Tensor& own) {
+        const Tensor mine = is_last() ? (rows * own).sum().pow(2) : rows.sum();
+        return mt::psum(mine, {"dp", "tp"});
+      },
+      mesh, {P("dp"), P()}, P());
+  weight.mutable_grad() = Tensor();
+  sum(x, weight).backward();
+  mt::expect_close(weight.grad(), 2 * (last * w).sum() * last.sum(0), "gradient of psum", 1e-12,
+                   1e-12);
+}
+
+TEST_F(LocalMap, RanksWhoseResultsLieOtherwise) {
+  const Tensor x = numbers({8, 4});
+  Tensor w = mt::replicate(numbers({4}, 2), mesh).requires_grad_();
+  const auto f = mt::local_map(
+      [](const Tensor& rows, const Tensor& own) {
+        const bool first = mt::axis_index("dp") == 0;
+        return mt::reshard(rows * mt::reshard(own, first ? P("tp") : P()),
+                           first ? P(mt::whole, "tp") : P());
+      },
+      mesh, {P("dp"), P()}, P("dp"), {.manual_axes = {"dp"}});
+  const Tensor y = f(x, w);
+  EXPECT_EQ(mt::sharding_of(y).spec, P("dp", "tp"));
+  mt::expect_close(y, x * mt::full(w.detach()), "value", 1e-12, 1e-12);
+  y.sum().backward();
+  mt::expect_close(w.grad(), x.sum(0), "gradient", 1e-12, 1e-12);
+}
+
+struct DropGradient : torch::autograd::Function<DropGradient> {
+  static Tensor forward(torch::autograd::AutogradContext*, const Tensor& x) { return x.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 const torch::autograd::variable_list&) {
+    return {Tensor()};
+  }
+};
+
+TEST_F(LocalMap, ACollectiveWhoseGradientNobodyAsksFor) {
+  Tensor x = mt::device_put(numbers({8, 4}), {mesh, P("dp", "tp")}).requires_grad_();
+  const auto f = mt::local_map(
+      [](const Tensor& rows) {
+        return rows + DropGradient::apply(mt::psum(rows, "dp")) + mt::pmean(rows, "dp");
+      },
+      mesh, {P("dp")}, P("dp"), {.manual_axes = {"dp"}});
+  f(x).sum().backward();
+  EXPECT_EQ(mt::sharding_of(x.grad()).spec, P("dp", "tp"));
+  mt::expect_close(x.grad(), torch::full({8, 4}, 2., torch::kDouble), "gradient", 1e-12, 1e-12);
+}
+
+TEST_F(LocalMapErrors, AnExtremeWhoseGraphIsFreed) {
+  EXPECT_THAT(run([](const Tensor& rows) {
+                const torch::AutoGradMode grad(true);
+                const Tensor x = rows.detach().requires_grad_();
+                const Tensor y = mt::pmax(x, "dp").sum();
+                torch::autograd::grad({y}, {x});
+                return torch::autograd::grad({y}, {x})[0];
+              }),
+              testing::HasSubstr("[pmax.backward] the graph was run before and is freed"));
+}
+
+struct CounterImpl : torch::nn::Module {
+  CounterImpl() {
+    weight = register_parameter("weight", torch::ones({}, torch::kDouble));
+    count = register_buffer("count", torch::arange(8., torch::kDouble));
+  }
+  Tensor forward(const Tensor& x) {
+    {
+      const torch::NoGradGuard no_grad;
+      count.add_(1);
+    }
+    return (x * weight * count).sum();
+  }
+  Tensor weight, count;
+};
+TORCH_MODULE(Counter);
+
+TEST_F(LocalMap, ABufferOfEachRankThatIsWrittenAndUsed) {
+  for (const auto& axes : {std::vector<mt::MeshAxis>{{"dp", 8}}, {{"dp", 4}, {"tp", 2}}}) {
+    const mt::Mesh mesh = runtime.make_mesh(axes);
+    Counter counter;
+    mt::shard(*counter, mesh, mt::PathRules{{"weight", P()}, {"count", P("dp")}});
+    const Tensor x = numbers({8}), next = torch::arange(1., 9., torch::kDouble);
+    const auto f =
+        mt::local_map([](Counter& mine, const Tensor& x) { return mine->forward(x); }, mesh,
+                      {mt::RankSpecs([](const std::string& path, const Tensor&) {
+                         return path == "count" ? P("dp") : P();
+                       }),
+                       P("dp")},
+                      P().unreduced("dp"), {.manual_axes = {"dp"}});
+    f(counter, x).backward();
+    mt::expect_close(counter->count, next, "count", 1e-12, 1e-12);
+    mt::expect_close(counter->weight.grad(), x.dot(next), "gradient", 1e-12, 1e-12);
+    // Written since: by the program, by another call.
+    Tensor y = f(counter, x);
+    {
+      const torch::NoGradGuard no_grad;
+      counter->count.zero_();
+    }
+    const auto written = testing::HasSubstr("modified by an inplace operation");
+    EXPECT_THAT(mt::message_of([&] { y.backward(); }), written);
+    y = f(counter, x);
+    f(counter, x);
+    EXPECT_THAT(mt::message_of([&] { y.backward(); }), written);
+  }
+}
+
+TEST_F(LocalMap, ActivationsLieAsIsAskedAlongTheAutomaticAxes) {
+  torch::nn::Sequential model(torch::nn::Linear(6, 6),
+                              torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
+  model->to(torch::kDouble);
+  const Tensor x = numbers({8, 4, 6});
+  const Tensor expected = model->forward(x);
+  mt::replicate(*model, mesh);
+  const auto f = mt::local_map(
+      [](torch::nn::Sequential net, const Tensor& rows) { return net->forward(rows); }, mesh,
+      {P(), P("dp")}, P("dp"), {.manual_axes = {"dp"}});
+  EXPECT_EQ(mt::sharding_of(f(model, x)).spec, P("dp"));
+  mt::constrain(*model, {{R"(^1\.weight$)", P("dp", "tp")}});
+  const Tensor y = f(model, x);
+  EXPECT_EQ(mt::sharding_of(y).spec, P("dp", "tp"));
+  mt::expect_close(y, expected, "value", 1e-12, 1e-12);
+}
+
 // Accumulation per data-parallel rank: unreduced gradients of each microbatch, one reduction a step.
 TEST_F(LocalMap, GradientsGoToZero) {
   for (const int stage : {1, 3}) {
