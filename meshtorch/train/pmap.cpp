@@ -3,6 +3,8 @@
 
 #include <torch/torch.h>
 
+#include <map>
+
 #include <meshtorch/base/error.h>
 #include <meshtorch/tensor/sharded.h>
 #include <meshtorch/tensor/sharding.h>
@@ -18,6 +20,12 @@ PartitionSpec on_dim(const std::string& axis, std::int64_t dim) {
 }
 
 void map_over(RankLeaf& leaf, std::int64_t dim, const std::string& axis, std::int64_t size) {
+  if (leaf.of_module) {
+    fail({.op = "pmap",
+          .where = leaf.path,
+          .what = "is a module's, whose dims are not mapped",
+          .remedy = "use StateAxes, or a struct of tensors"});
+  }
   const std::int64_t dims = leaf.tensor.dim(), at = dim < 0 ? dim + dims : dim;
   if (at < 0 || at >= dims || leaf.tensor.size(at) != size) {
     fail({.op = "pmap",
@@ -29,10 +37,13 @@ void map_over(RankLeaf& leaf, std::int64_t dim, const std::string& axis, std::in
   leaf.spec = on_dim(axis, at);
 }
 
+// As split_state leaves it: a row for each device. (A rule may shard over the axis what is no such rows.)
 bool is_split(const at::Tensor& tensor, const std::string& axis) {
-  if (!is_sharded(tensor)) return false;
-  const auto dims = sharding_of(tensor).spec.dims();
-  return !dims.empty() && dims[0] == DimSpec{axis};
+  if (!is_sharded(tensor) || tensor.dim() == 0) return false;
+  const NamedSharding sharding = sharding_of(tensor);
+  const auto dims = sharding.spec.dims();
+  return !dims.empty() && dims[0] == DimSpec{axis} &&
+         tensor.size(0) == sharding.mesh.axis_size(axis);
 }
 
 void by_kind(RankLeaf& leaf, Kind kind, StateAxis how, const std::string& axis) {
@@ -41,7 +52,8 @@ void by_kind(RankLeaf& leaf, Kind kind, StateAxis how, const std::string& axis) 
   if (!is_split(leaf.tensor, axis)) {
     fail({.op = "pmap",
           .where = leaf.path,
-          .what = text("is a ", name(kind), " that all devices share, its state axis is split"),
+          .what = text("is a ", name(kind), " without a row for each device along ", axis,
+                       ", its state axis is split"),
           .remedy = "call split_state on the module before"});
   }
   leaf.spec = on_dim(axis, 0);
@@ -49,21 +61,30 @@ void by_kind(RankLeaf& leaf, Kind kind, StateAxis how, const std::string& axis) 
   leaf.writes = RankWrites::keep;
 }
 
+using Kinds = std::map<const void*, Kind>;  // by tensor
+
+Kinds kinds_of(const TreeModule& held) {
+  if (held.module == nullptr) {
+    fail({.op = "pmap",
+          .where = held.path.empty() ? "argument" : held.path,
+          .what = "is a module that the tree holds by value, state axes need its kinds",
+          .remedy = "hold it by its ModuleHolder or a shared_ptr"});
+  }
+  Kinds kinds;
+  for (const StateEntry& entry : State(*held.module))
+    kinds.emplace(entry.tensor.unsafeGetTensorImpl(), entry.kind);
+  return kinds;
+}
+
 void apply_axes(std::vector<RankLeaf>& leaves, const TreeSlots& tree, const StateAxes& axes,
                 const std::string& axis) {
-  std::size_t leaf = 0;
-  for (std::size_t slot = 0; slot < tree.slots.size(); ++slot) {
-    if (!tree.slots[slot].tensor.defined()) continue;
-    RankLeaf& mine = leaves[leaf++];
-    mine.spec = P();
-    for (const TreeModule& held : tree.modules) {
-      if (slot < held.first || slot >= held.first + held.count || !mine.buffer) continue;
-      const std::string path =
-          held.path.empty() ? mine.path : mine.path.substr(held.path.size() + 1);
-      const Kind kind = kind_of(*held.module, path);
-      by_kind(mine, kind, axes.of(kind), axis);
-      break;
-    }
+  Kinds kinds;
+  for (const TreeModule& held : tree.modules) kinds.merge(kinds_of(held));
+  for (RankLeaf& leaf : leaves) {
+    leaf.spec = P();
+    if (!leaf.buffer) continue;
+    const Kind kind = kinds.at(leaf.tensor.unsafeGetTensorImpl());
+    by_kind(leaf, kind, axes.of(kind), axis);
   }
 }
 
@@ -107,7 +128,7 @@ StateAxis StateAxes::of(Kind kind) const {
 
 std::vector<std::optional<std::int64_t>> PmapOut::of(std::size_t leaves) const {
   if (axes_.size() == leaves) return axes_;
-  if (axes_.size() == 1) return {leaves, axes_.front()};
+  if (axes_.size() == 1) return std::vector<std::optional<std::int64_t>>(leaves, axes_.front());
   fail({.op = "pmap",
         .where = "out_axes",
         .what = text("has ", axes_.size(), " entries, fn returned ", leaves, " tensors"),
@@ -126,15 +147,14 @@ void split_state(torch::nn::Module& module, Kind kind, const Mesh& mesh, const s
   }
 }
 
-void merge_state(torch::nn::Module& module, Kind kind) {
+void merge_state(torch::nn::Module& module, Kind kind, const std::string& axis) {
   check_buffers("merge_state", kind);
   torch::NoGradGuard no_grad;
   for (const auto& item : module.named_buffers()) {
     const at::Tensor& buffer = item.value();
-    if (!has(module, item.key(), kind) || !is_sharded(buffer)) continue;
-    const NamedSharding sharding = sharding_of(buffer);
-    if (sharding.spec.dims().empty()) continue;
-    tree_detail::replace_value(buffer, replicate(mean_of(full(buffer)), sharding.mesh));
+    if (!has(module, item.key(), kind) || !is_split(buffer, axis)) continue;
+    const Mesh mesh = sharding_of(buffer).mesh;
+    tree_detail::replace_value(buffer, replicate(mean_of(full(buffer)), mesh));
   }
 }
 
@@ -166,12 +186,21 @@ RankSpecs pmap_result(const std::string& axis, const PmapOut& out) {
 }
 
 LocalMapOptions pmap_options(const std::string& axis, const std::vector<PmapAxis>& in) {
-  LocalMapOptions options{.manual_axes = {axis}};
+  std::optional<StateAxis> random;
   for (const PmapAxis& one : in) {
     const auto* axes = std::get_if<StateAxes>(&one);
-    if (axes != nullptr && axes->of(Kind::random_state) == StateAxis::broadcast)
-      options.random = RankRandom::same;
+    if (axes == nullptr || !axes->names(Kind::random_state)) continue;
+    const StateAxis mine = axes->of(Kind::random_state);
+    if (random.value_or(mine) != mine) {
+      fail({.op = "pmap",
+            .where = "in_axes",
+            .what = "random state is split in one argument's StateAxes, broadcast in another's",
+            .remedy = "name it in one: a device has one stream of random numbers"});
+    }
+    random = mine;
   }
+  LocalMapOptions options{.manual_axes = {axis}};
+  if (random == StateAxis::broadcast) options.random = RankRandom::same;
   return options;
 }
 

@@ -50,13 +50,15 @@ class StateAxes {
   StateAxes(std::initializer_list<std::pair<Kind, StateAxis>> axes);
 
   StateAxis of(Kind kind) const;
+  bool names(Kind kind) const { return axes_.contains(kind); }
 
  private:
   std::map<Kind, StateAxis> axes_;
 };
 
-// Of an argument: the dim that is mapped, of every tensor in it; nullopt: all devices have all of it;
-// StateAxes: so, but a module's state by its kind.
+// Of an argument: the dim that is mapped, of every tensor in it, none of which may be a module's; nullopt: all
+// devices have all of it; StateAxes: so, but a module's state by its kind. Several StateAxes that name
+// the random state must agree.
 using PmapAxis = std::variant<std::nullopt_t, std::int64_t, StateAxes>;
 
 // Of the result: where the mapped dim is put, of every tensor in it, or of each; nullopt: every device
@@ -77,14 +79,16 @@ class PmapOut {
 // Gives each device of the axis its own copy of the module's batch statistics (or buffers), in place: a
 // buffer of shape [...] becomes one of [devices, ...], sharded over the axis, which StateAxis::split maps over.
 // The module itself cannot run on them; merge_state takes their mean (integers: the largest), whole on every
-// device, and it can. Throws Error for other kinds.
+// device, and it can. Split is what has a leading dim, as long as the axis and sharded over it alone: other
+// buffers merge_state leaves alone, however rules shard them, and split_state leaves alone what is split.
+// Throws Error for other kinds.
 void split_state(torch::nn::Module& module, Kind kind, const Mesh& mesh, const std::string& axis);
-void merge_state(torch::nn::Module& module, Kind kind);
+void merge_state(torch::nn::Module& module, Kind kind, const std::string& axis);
 
 namespace detail {
 
 // What pmap says to local_map. Throws Error, later and with the path: a tensor whose mapped dim is not as
-// long as the axis, a batch statistic that is split and not yet so.
+// long as the axis, or that is a module's; a batch statistic that is split and not yet so.
 RankSpecs pmap_argument(const Mesh& mesh, const std::string& axis, const PmapAxis& in);
 RankSpecs pmap_result(const std::string& axis, const PmapOut& out);
 LocalMapOptions pmap_options(const std::string& axis, const std::vector<PmapAxis>& in);

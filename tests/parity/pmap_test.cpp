@@ -143,7 +143,7 @@ class Pmap : public testing::Test {
       check_statistics(net, replicas, statistic);
     }
     if (statistic != StateAxis::split) return;
-    mt::merge_state(*net, Kind::batch_statistic);
+    mt::merge_state(*net, Kind::batch_statistic, "dp");
     mt::expect_close(net->norm->running_var, statistics(replicas, "norm.running_var").mean(0),
                      "merged", 1e-12, 1e-12);
     net->eval();
@@ -190,6 +190,145 @@ TEST_F(Pmap, MapsDimsOfTrees) {
   EXPECT_EQ(mt::sharding_of(y).spec, P(mt::whole, "dp"));
 }
 
+TEST_F(Pmap, OneOutAxisIsOfEveryResult) {
+  const Tensor x = torch::arange(16.).view({8, 2});
+  const auto two = [](const Tensor& row) { return std::pair(row, row * 2); };
+  const auto [a, b] = mt::pmap(two, mesh, "dp", {0}, 1)(x);
+  mt::expect_close(a, x.t(), "first of two");
+  mt::expect_close(b, x.t() * 2, "second of two");
+  const auto three = [](const Tensor& row) { return std::tuple(row, row.sum(), row.view({2, 1})); };
+  const auto [c, d, e] = mt::pmap(three, mesh, "dp", {0}, 0)(x);
+  mt::expect_close(c, x, "first of three");
+  mt::expect_close(d, x.sum(1), "second of three");
+  mt::expect_close(e, x.view({8, 2, 1}), "third of three");
+  const auto sums = [](const Tensor& row) {
+    return std::pair(mt::psum(row, "dp"), mt::pmax(row.sum(), "dp"));
+  };
+  const auto [f, g] = mt::pmap(sums, mesh, "dp", {0}, std::nullopt)(x);
+  mt::expect_close(f, x.sum(0), "sum");
+  mt::expect_close(g, torch::tensor(29.f), "extreme");
+  EXPECT_EQ(mt::PmapOut(1).of(3), (std::vector<std::optional<std::int64_t>>{1, 1, 1}));
+}
+
+// Buffers of several shapes, of a kind of the program's own.
+struct TableImpl : torch::nn::Module {
+  TableImpl() {
+    rows = register_buffer("rows", torch::arange(16.).view({8, 2}));
+    wide = register_buffer("wide", torch::arange(48.).view({16, 3}));
+  }
+  Tensor forward(const Tensor& x) { return x * rows.sum() + wide.sum(); }
+  Tensor rows, wide;
+};
+TORCH_MODULE(Table);
+
+TEST_F(Pmap, MergesWhatWasSplitOnly) {
+  Table table;
+  mt::shard(*table, mesh, mt::PathRules{{"rows", P(mt::whole, "dp")}, {"wide", P("dp")}});
+  const Tensor rows = mt::full(table->rows), wide = mt::full(table->wide);
+  mt::merge_state(*table, Kind::buffer, "dp");
+  EXPECT_EQ(mt::sharding_of(table->wide).spec, P("dp"));
+  mt::expect_close(table->rows, rows, "rows");
+  mt::expect_close(table->wide, wide, "wide");
+  mt::split_state(*table, Kind::buffer, mesh, "dp");
+  EXPECT_EQ(table->wide.sizes().vec(), (std::vector<std::int64_t>{8, 16, 3}));
+  {
+    torch::NoGradGuard no_grad;
+    table->wide.add_(torch::arange(8.).view({8, 1, 1}));
+  }
+  mt::merge_state(*table, Kind::buffer, "dp");
+  mt::expect_close(table->wide, wide + 3.5, "wide, merged");
+  mt::expect_close(table->rows, rows, "rows, merged");
+}
+
+TEST_F(Pmap, RefusesWhatIsShardedForWhatIsSplit) {
+  Table table;
+  mt::shard(*table, mesh, mt::PathRules{{"rows", P()}, {"wide", P("dp")}});
+  const auto f = mt::pmap([](Table& table, const Tensor& x) { return table->forward(x); }, mesh,
+                          "dp", {mt::StateAxes{{Kind::buffer, StateAxis::split}}, 0}, 0);
+  EXPECT_THAT(
+      mt::message_of([&] { f(table, torch::ones({8})); }),
+      testing::HasSubstr("[pmap] rows: is a buffer without a row for each device along dp"));
+  const auto g = mt::pmap([](const std::map<std::string, Table>& tables,
+                             const Tensor& x) { return tables.at("a")->wide.sum() * x; },
+                          mesh, "dp", {mt::StateAxes{{Kind::buffer, StateAxis::split}}, 0}, 0);
+  Table narrow;
+  mt::shard(*narrow, mesh, mt::PathRules{{"rows", P("dp")}, {"wide", P("dp")}});
+  EXPECT_THAT(
+      mt::message_of([&] {
+        g(std::map<std::string, Table>{{"a", narrow}}, torch::ones({8}));
+      }),
+      testing::HasSubstr("[pmap] a.wide: is a buffer without a row for each device along dp"));
+}
+
+// A norm of the program's own: libtorch counts no write of its statistics.
+struct OwnNormImpl : torch::nn::Module {
+  OwnNormImpl() {
+    running_mean = register_buffer("running_mean", torch::zeros({3}, torch::kDouble));
+    running_var = register_buffer("running_var", torch::ones({3}, torch::kDouble));
+  }
+  Tensor forward(const Tensor& x) {
+    return torch::batch_norm(x, {}, {}, running_mean, running_var, is_training(), 0.1, 1e-5, false);
+  }
+  Tensor running_mean, running_var;
+};
+TORCH_MODULE(OwnNorm);
+
+class PmapStatistics : public Pmap {
+ protected:
+  PmapStatistics() { mt::replicate(*norm, mesh); }
+
+  template <class Fn>
+  auto mapped(StateAxis axis, Fn fn) {
+    return mt::pmap(std::move(fn), mesh, "dp", {mt::StateAxes{{Kind::batch_statistic, axis}}, 0},
+                    0);
+  }
+
+  // On every device.
+  void expect_statistics(const Tensor& mean, const Tensor& variance) {
+    for (const auto& shard : mt::addressable_shards(norm->running_mean))
+      mt::expect_close(shard.data, mean, "mean", 1e-12, 1e-12);
+    for (const auto& shard : mt::addressable_shards(norm->running_var))
+      mt::expect_close(shard.data, variance, "variance", 1e-12, 1e-12);
+  }
+
+  const Tensor x =
+      torch::randn({kDevices, 5, 3}, at::detail::createCPUGenerator(6), torch::kDouble);
+  OwnNorm norm;
+};
+
+TEST_F(PmapStatistics, MeansThatNoOpCounted) {
+  mapped(StateAxis::mean, [](OwnNorm& norm, const Tensor& x) { return norm->forward(x); })(norm, x);
+  expect_statistics(0.1 * x.mean({0, 1}), 0.9 + 0.1 * x.var(1).mean(0));
+}
+
+TEST_F(PmapStatistics, OfOneDeviceThatAloneSawABatch) {
+  const auto f = mapped(StateAxis::mean, [](OwnNorm& norm, const Tensor& x) {
+    return mt::axis_index("dp") == 5 ? norm->forward(x) : x * 1;
+  });
+  f(norm, x);
+  expect_statistics(0.1 * x[5].mean(0) / 8, (7 + 0.9 + 0.1 * x[5].var(0)) / 8);
+}
+
+TEST_F(PmapStatistics, AreAsBeforeWhereACallFails) {
+  const auto forward = [](OwnNorm& norm, const Tensor& x) { return norm->forward(x); };
+  EXPECT_THAT(
+      mt::message_of([&] { mapped(StateAxis::broadcast, forward)(norm, x); }),
+      testing::HasSubstr("argument 0 running_mean: fn wrote a buffer of which every rank has "
+                         "a copy; use pmap"));
+  const Tensor zeros = torch::zeros({3}, torch::kDouble), ones = torch::ones({3}, torch::kDouble);
+  expect_statistics(zeros, ones);
+  const auto bad = mapped(StateAxis::mean, [](OwnNorm& norm, const Tensor& x) {
+    const Tensor y = norm->forward(x);
+    if (mt::axis_index("dp") % 4 == 3) throw std::runtime_error("mine");
+    return y;
+  });
+  EXPECT_EQ(mt::message_of([&] { bad(norm, x); }), "mine");
+  expect_statistics(zeros, ones);
+  norm->eval();
+  mt::expect_close(mapped(StateAxis::broadcast, forward)(norm, x), x / std::sqrt(1 + 1e-5), "eval",
+                   1e-12, 1e-12);
+}
+
 TEST_F(Pmap, SaysWhatIsWrong) {
   const auto f = mt::pmap([](const Tensor& x, int = 0) { return x; }, mesh, "dp", {0}, 0);
   EXPECT_EQ(
@@ -211,14 +350,30 @@ TEST_F(Pmap, SaysWhatIsWrong) {
   Net net = make_net(0);
   mt::replicate(*net, mesh);
   EXPECT_THAT(
+      mt::message_of([&] {
+        mt::pmap([](Net& net, const Tensor& x) { return net->forward(x); }, mesh, "dp", {0, 0}, 0)(
+            net, images());
+      }),
+      testing::HasSubstr("[pmap] conv.weight: is a module's, whose dims are not mapped; use "
+                         "StateAxes, or a struct of tensors"));
+  EXPECT_EQ(mt::message_of([&] {
+              mt::pmap([](Net&, Net&) { return torch::ones({}); }, mesh, "dp",
+                       {mt::StateAxes{{Kind::random_state, StateAxis::split}},
+                        mt::StateAxes{{Kind::random_state, StateAxis::broadcast}}},
+                       std::nullopt);
+            }),
+            "[pmap] in_axes: random state is split in one argument's StateAxes, broadcast in "
+            "another's; name it in one: a device has one stream of random numbers");
+  EXPECT_THAT(
       mt::message_of([&] { step_of(StateAxis::split, StateAxis::split)(net, images(), labels()); }),
-      testing::HasSubstr("[pmap] norm.running_mean: is a batch statistic that all devices share, "
-                         "its state axis is split; call split_state on the module before"));
+      testing::HasSubstr("[pmap] norm.running_mean: is a batch statistic without a row for each "
+                         "device along dp, its state axis is split; call split_state on the "
+                         "module before"));
   EXPECT_THAT(
       mt::message_of(
           [&] { step_of(StateAxis::split, StateAxis::broadcast)(net, images(), labels()); }),
       testing::HasSubstr(
-          "argument 0 norm.num_batches_tracked: fn wrote a buffer of which every rank has a copy"));
+          "argument 0 norm.running_mean: fn wrote a buffer of which every rank has a copy"));
   EXPECT_THAT(mt::message_of([&] { mt::split_state(*net, Kind::parameter, mesh, "dp"); }),
               testing::HasSubstr("[split_state] parameter: is not a kind of buffer"));
 }
