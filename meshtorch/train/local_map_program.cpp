@@ -19,6 +19,7 @@
 #include <meshtorch/train/rank_snapshot.h>
 #include <meshtorch/train/rank_streams.h>
 #include <meshtorch/train/rank_values.h>
+#include <meshtorch/train/rank_written.h>
 #include <meshtorch/train/recording.h>
 
 namespace meshtorch {
@@ -77,9 +78,10 @@ class Call {
     try {
       run_ranks(draw_seeds(*grid_, options_.random, false, draw));
       std::vector<at::Tensor> results = put_together();
-      const std::vector<std::size_t> written = written_leaves();
+      const std::vector<std::size_t> written = written_leaves(grid(), arguments_, laid_, written_);
       if (c10::GradMode::is_enabled()) record(results, draw);
-      settle(written);
+      settle_written(grid(), arguments_, laid_, written_, written);
+      bindings_->settle();
       return results;
     } catch (...) {
       before_.restore();
@@ -217,68 +219,9 @@ class Call {
     }
     flags = on_any_rank(grid(), flags);
     const auto at = [&](std::size_t i) { return flags.begin() + static_cast<std::ptrdiff_t>(i); };
-    counted_.assign(at(0), at(leaves));
-    changed_.assign(at(leaves), at(2 * leaves));
+    written_.counted.assign(at(0), at(leaves));
+    written_.changed.assign(at(leaves), at(2 * leaves));
     computed_.assign(at(2 * leaves), flags.end());
-  }
-
-  bool anyone_wrote(std::size_t leaf) const { return counted_[leaf] || changed_[leaf]; }
-
-  // Without values it is not seen which of them changed: one that was written stands for all.
-  bool statistics_written() const {
-    for (std::size_t i = 0; i < laid_.size(); ++i) {
-      if (arguments_[i].writes != RankWrites::refuse && anyone_wrote(i)) return true;
-    }
-    return false;
-  }
-
-  // Throws Error where one may not be written, before anything is settled.
-  std::vector<std::size_t> written_leaves() const {
-    const bool statistics = statistics_written();
-    std::vector<std::size_t> written;
-    for (std::size_t i = 0; i < laid_.size(); ++i) {
-      const bool is_statistic = arguments_[i].writes != RankWrites::refuse;
-      if (!(is_statistic ? statistics : anyone_wrote(i))) continue;
-      written.push_back(i);
-      check_may_write(arguments_[i], is_shared(i));
-    }
-    return written;
-  }
-
-  bool is_shared(std::size_t leaf) const {
-    return !shared_axes(grid(), laid_[leaf].manual).empty();
-  }
-
-  static void check_may_write(const RankLeaf& leaf, bool shared) {
-    if (leaf.buffer && !(shared && leaf.writes == RankWrites::refuse)) return;
-    fail({.op = "local_map",
-          .where = leaf.path,
-          .what = leaf.buffer ? "fn wrote a buffer of which every rank has a copy"
-                              : "fn wrote its argument in place",
-          .remedy = leaf.buffer ? "use pmap, which takes means of batch statistics, or return it"
-                                : "let fn write a clone, and return it"});
-  }
-
-  void settle(const std::vector<std::size_t>& written) {
-    c10::NoGradGuard no_grad;
-    for (const std::size_t i : written) {
-      const RankLeaf& leaf = arguments_[i];
-      if (is_shared(i) && leaf.writes == RankWrites::mean)
-        take_mean(grid(), laid_[i].locals, laid_[i].manual);
-      store(leaf, laid_[i]);
-      if (counted_[i] && !leaf.tensor.is_inference())
-        torch::autograd::impl::bump_version(leaf.tensor);
-    }
-    bindings_->settle();
-  }
-
-  // What the ranks wrote is in the memory of the tensor that was laid out.
-  static void store(const RankLeaf& leaf, const LaidOut& laid) {
-    if (!laid.tensor.is_same(leaf.tensor)) {
-      leaf.tensor.copy_(is_sharded(leaf.tensor) ? laid.tensor : full(laid.tensor));
-      return;
-    }
-    mark_written(laid.tensor);
   }
 
   void record(const std::vector<at::Tensor>& results, std::uint64_t draw) {
@@ -296,7 +239,7 @@ class Call {
       history.inputs.push_back({.shape = laid_[i].shape,
                                 .manual = laid_[i].manual,
                                 .options = laid_[i].locals.front().options()});
-      if (!anyone_wrote(i) && !arguments_[i].buffer) history.read.push_back(laid_[i].tensor);
+      if (!written_.any(i) && !arguments_[i].buffer) history.read.push_back(laid_[i].tensor);
     }
     for (Given& given : given_) {
       RankGraph graph = std::move(given.graph);
@@ -320,8 +263,8 @@ class Call {
   std::vector<std::vector<at::Tensor>> values_;  // by rank and leaf
   std::shared_ptr<RankBindings> bindings_;
   std::vector<Given> given_;
-  // By leaf: an op counted that it wrote it; its values are others. By result: it has a gradient.
-  std::vector<bool> counted_, changed_, computed_;
+  RankWritten written_;
+  std::vector<bool> computed_;   // by result: has a gradient
   std::vector<RankSide> sides_;  // by result
 };
 

@@ -64,13 +64,8 @@ void by_kind(RankLeaf& leaf, Kind kind, StateAxis how, const std::string& axis) 
 using Kinds = std::map<const void*, Kind>;  // by tensor
 
 Kinds kinds_of(const TreeModule& held) {
-  if (held.module == nullptr) {
-    fail({.op = "pmap",
-          .where = held.path.empty() ? "argument" : held.path,
-          .what = "is a module that the tree holds by value, state axes need its kinds",
-          .remedy = "hold it by its ModuleHolder or a shared_ptr"});
-  }
   Kinds kinds;
+  if (held.module == nullptr) return kinds;
   for (const StateEntry& entry : State(*held.module))
     kinds.emplace(entry.tensor.unsafeGetTensorImpl(), entry.kind);
   return kinds;
@@ -83,8 +78,14 @@ void apply_axes(std::vector<RankLeaf>& leaves, const TreeSlots& tree, const Stat
   for (RankLeaf& leaf : leaves) {
     leaf.spec = P();
     if (!leaf.buffer) continue;
-    const Kind kind = kinds.at(leaf.tensor.unsafeGetTensorImpl());
-    by_kind(leaf, kind, axes.of(kind), axis);
+    const auto kind = kinds.find(leaf.tensor.unsafeGetTensorImpl());
+    if (kind == kinds.end()) {
+      fail({.op = "pmap",
+            .where = leaf.path,
+            .what = "is of a module that the tree holds by value, so that its kind is not known",
+            .remedy = "hold the module by its ModuleHolder or a shared_ptr"});
+    }
+    by_kind(leaf, kind->second, axes.of(kind->second), axis);
   }
 }
 
