@@ -1025,6 +1025,18 @@ TEST_F(LocalMap, ABufferOfEachRankThatIsWrittenAndUsed) {
   }
 }
 
+TEST_F(LocalMapErrors, ABufferThatAllRanksShareIsAsBefore) {
+  Counter counter;
+  mt::replicate(*counter, mesh);
+  const auto f = mt::local_map([](Counter& mine, const Tensor& x) { return mine->forward(x); },
+                               mesh, {P(), P()}, P());
+  EXPECT_THAT(mt::message_of([&] { f(counter, numbers({8})); }),
+              testing::HasSubstr("argument 0 count: fn wrote a buffer of which every rank has a "
+                                 "copy; use pmap"));
+  for (const auto& shard : mt::addressable_shards(counter->count))
+    mt::expect_close(shard.data, torch::arange(8., torch::kDouble), "count");
+}
+
 TEST_F(LocalMap, ActivationsLieAsIsAskedAlongTheAutomaticAxes) {
   torch::nn::Sequential model(torch::nn::Linear(6, 6),
                               torch::nn::LayerNorm(torch::nn::LayerNormOptions({6})));
