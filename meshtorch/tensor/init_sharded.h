@@ -13,8 +13,8 @@
 //   made sharded   empty, zeros, ones, full, rand and randn without a device of their own, then: fills,
 //                  uniform_, normal_, arithmetic with a number, copies, a row that is filled
 //   made whole     on the host, then placed: what any other op takes part in (orthogonal_, dirac_,
-//                  randn() * 0.02), and what names its device. The report notes those that are not
-//                  replicated anyway: "made whole: aten::mul.Tensor".
+//                  randn() * 0.02, complex normals), and what names its device. The report notes those that
+//                  are not replicated anyway: "made whole: aten::mul.Tensor".
 //
 // What the maker makes beside the tree, in the size of a leaf, is sharded like it: layers that are cloned.
 //

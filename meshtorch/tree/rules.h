@@ -17,8 +17,9 @@
 // those after it are not asked. A PathRules with otherwise(Unmatched::replicate) knows every leaf. Then each
 // FsdpRule adds its axis to that; it decides alone where nothing did. FsdpRules come last.
 //
-// A leaf that nothing decides is an error unless otherwise() says what it gets or it is a buffer. Leaves of
-// one tie (a tensor under several paths) get what the first of them that a rule knows gets.
+// A leaf that nothing decides is an error unless otherwise() says what it gets or it is a buffer; so is one
+// that no FsdpRule adds to and no other rule knows, where there are others. Leaves of one tie (a tensor under
+// several paths) get what the first of them that a rule knows gets.
 #pragma once
 
 #include <concepts>
@@ -48,7 +49,7 @@ class Rules {
   Rules(Kind rule) : rules_{std::move(rule)} {}  // NOLINT: implicit
   // {{"weight", P("tp")}, {"bias", P()}} is PathRules of these.
   Rules(std::initializer_list<PathRule> rules) : Rules(PathRules(rules)) {}
-  // Throws Error where a rule that decides comes after an FsdpRule, which leaves nothing undecided.
+  // Throws Error where a rule that decides comes after an FsdpRule, which adds to what is decided.
   Rules(std::initializer_list<Rule> rules) : Rules(std::vector<Rule>(rules)) {}
   explicit Rules(std::vector<Rule> rules);
 
