@@ -25,7 +25,7 @@ int main() {
   mt::replicate(*model, mesh);  // jax.device_put(params, whole)
   mt::visualize_sharding(model->parameters()[0]);
   torch::optim::Adam optimizer(model->parameters(), torch::optim::AdamOptions(1e-2));
-  for (int step = 0; step < 1000; ++step) {
+  for (int step = 0; step < 2000; ++step) {
     optimizer.zero_grad();
     torch::mse_loss(model->forward(x), y).backward();
     optimizer.step();  // the gradients' one all-reduce

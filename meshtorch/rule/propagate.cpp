@@ -143,6 +143,10 @@ class Propagation {
     return false;
   }
 
+  bool is_linear() const {
+    return std::find(rule_.each.begin(), rule_.each.end(), true) != rule_.each.end();
+  }
+
   bool is_sharded(int factor, int axis) const {
     for (std::size_t i = 0; i < operands_.size(); ++i) {
       if (!operands_[i]) continue;
@@ -173,7 +177,8 @@ class Propagation {
     if (any_operand(axis, false)) {
       for (int f = 0; f < static_cast<int>(rule_.factors.size()); ++f) {
         // A partial sum scattered where nobody shards would have the others follow, and be gathered later.
-        if (may_shard(f, axis) && (!partial || is_sharded(f, axis))) add_factor_way(f, found);
+        if (may_shard(f, axis) && (!partial || !is_linear() || is_sharded(f, axis)))
+          add_factor_way(f, found);
       }
     }
     if (partial) add_pass_ways(found);

@@ -373,12 +373,20 @@ bool is_reduced(const ShardedView* view) {
          view->reduced->layout == Layout{view->dims(), {}};
 }
 
+// Whether the op is linear in some operand alone, so that its result may be unreduced as that is. What is not reads
+// sums anyway, and is decided in backward as it was in forward, by the same layouts.
+bool passes_on(const OpInfo& info) {
+  const OpEntry* entry = Runtime::current().rules().find(info.base);
+  return entry != nullptr && entry->text.find("each") != std::string::npos;
+}
+
 }  // namespace
 
 bool Frame::reads_reduced(std::size_t operand) const {
   const ShardedView* view = views[operand];
   if (!is_reduced(view) || view->unreduced().empty()) return false;
   if (info.writes || info.kind != OpKind::generic || info.gives_views()) return false;
+  if (!passes_on(info)) return false;
   bool beside = false;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     if (i == operand || !tensors[i].defined()) continue;
