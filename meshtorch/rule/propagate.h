@@ -17,8 +17,8 @@
 // now over spreading a replicated one, then the factor named first.
 //
 // An axis that no operand uses stays unused, and one along which operands are only unreduced shards
-// nothing: nothing is sharded that nobody sharded. Where one operand is unreduced along it and another is
-// sharded, only factors that are sharded already are considered, for the same reason.
+// nothing: nothing is sharded that nobody sharded. For the same reason, where an op that is linear in some operand
+// alone has one that is unreduced along an axis and another that is sharded, only factors that are sharded count.
 #pragma once
 
 #include <cstdint>
