@@ -26,6 +26,11 @@ RandomKey next_key(Runtime& runtime) {
   return {.seed = state.seed, .op = state.draws++};
 }
 
+void finish(Frame& frame, torch::jit::Stack& stack, at::Tensor result) {
+  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
+  stack.emplace_back(std::move(result));
+}
+
 // Overwrites self, in its layout. Over unreduced axes the numbers go to coordinate 0.
 void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
   const at::Tensor self = frame.tensors[0];
@@ -44,8 +49,7 @@ void fill_in_place(Frame& frame, torch::jit::Stack& stack, const Fill& fill) {
     }
   }
   written(view);
-  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
-  stack.emplace_back(self);
+  finish(frame, stack, self);
 }
 
 // While init_sharded makes a tree: libtorch's numbers for the whole tensor, from libtorch's generator.
@@ -61,8 +65,7 @@ bool drawn_as_dense(Frame& frame, torch::jit::Stack& stack, Draw draw) {
   draw(self, frame.arguments[1].toDouble(), frame.arguments[2].toDouble(),
        given.isNone() ? std::nullopt : std::optional(given.toGenerator()));
   written(*frame.views[0]);
-  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
-  stack.emplace_back(self);
+  finish(frame, stack, self);
   return true;
 }
 
@@ -94,11 +97,6 @@ std::int64_t default_limit(c10::ScalarType type) {
     default:
       return (std::int64_t{1} << 53) + 1;
   }
-}
-
-void finish(Frame& frame, torch::jit::Stack& stack, at::Tensor result) {
-  stack.erase(stack.end() - static_cast<std::ptrdiff_t>(frame.info.arguments.size()), stack.end());
-  stack.emplace_back(std::move(result));
 }
 
 at::Tensor like(const Frame& frame) { return at::empty_like(frame.tensors[0]); }

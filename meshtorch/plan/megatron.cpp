@@ -17,7 +17,6 @@ using Leaves = std::vector<PathLeaf>;
 // A dim of a leaf.
 struct Place {
   std::size_t leaf, dim;
-  auto operator<=>(const Place&) const = default;
 };
 
 struct Candidate {
@@ -37,10 +36,6 @@ std::string layers_as_one(const std::string& path) {
   return std::regex_replace(path, number, "$1*", std::regex_constants::format_first_only);
 }
 
-bool has_matrix_shape(const at::Tensor& tensor) {
-  return tensor.dim() >= 2 && tensor.is_floating_point();
-}
-
 std::string_view kind_name(MegatronGroup::Kind kind) {
   switch (kind) {
     case MegatronGroup::Kind::heads:
@@ -53,7 +48,7 @@ std::string_view kind_name(MegatronGroup::Kind kind) {
   return "";
 }
 
-// "cut    hidden, 256, in 2 layers: 1 collective forward, 1 backward in each", its dims below.
+// "cut    hidden, 256, 2 times over tp=2: 1 + 1 collectives each", its dims below.
 std::string describe(const MegatronGroup& group, const std::string& axis, std::int64_t size) {
   std::string out = text(group.cut ? "cut    " : "whole  ", kind_name(group.kind), ", ");
   out += group.pieces > 0 ? text(group.pieces, " x ", group.size / group.pieces)
@@ -101,7 +96,8 @@ class Search {
   bool tied(std::size_t leaf) const { return first_[leaf] != leaf; }
   // A weight that counts: once, where it is tied.
   bool is_matrix(std::size_t leaf) const {
-    return leaf < parameters_ && has_matrix_shape(tensors_[leaf]) && !tied(leaf);
+    const at::Tensor& tensor = tensors_[leaf];
+    return leaf < parameters_ && tensor.dim() >= 2 && tensor.is_floating_point() && !tied(leaf);
   }
 
   // Features with a dim of a matrix, in order of the leaves.
@@ -345,7 +341,6 @@ class Search {
 
 MegatronReport MegatronRule::record(const torch::nn::Module& module, const Mesh& mesh,
                                     const Forward& forward) const {
-  mesh.axis_size(axis_);  // throws
   Leaves leaves;
   for (const auto& item : module.named_parameters()) leaves.push_back({item.key(), item.value()});
   const std::size_t parameters = leaves.size();
@@ -355,7 +350,6 @@ MegatronReport MegatronRule::record(const torch::nn::Module& module, const Mesh&
 
 MegatronReport MegatronRule::record(const Leaves& leaves, const Mesh& mesh,
                                     const Forward& forward) const {
-  mesh.axis_size(axis_);  // throws
   return Search(axis_, mesh, leaves, leaves.size(), forward).run();
 }
 

@@ -42,19 +42,13 @@ class FeatureRecorder final : public OpObserver {
     calls_.pop_back();
     std::vector<int> outputs;
     for (const c10::IValue& result : results) add(result, outputs);
-    if (call.alike) {
-      for (const int operand : call.operands) {
-        if (operand >= 0 && !outputs.empty() && outputs[0] >= 0) graph_.same(operand, outputs[0]);
-      }
-    }
+    if (call.alike) add_alike(call.operands, outputs);
     if (!call.rule) return;
-    // A list of results may share one entry of the rule.
-    std::vector<int> by_rule = outputs;
-    if (call.rule->outputs.size() == 1 && outputs.size() > 1) {
+    if (call.rule->outputs.size() == 1 && outputs.size() > 1) {  // a list shares it
       for (const int output : outputs) graph_.add_op(*call.rule, call.operands, {output});
-      return;
+    } else {
+      graph_.add_op(*call.rule, call.operands, outputs);
     }
-    graph_.add_op(*call.rule, call.operands, by_rule);
   }
 
   FeatureGraph take() { return std::move(graph_); }
@@ -73,6 +67,13 @@ class FeatureRecorder final : public OpObserver {
       held_.push_back(ViewPointer::reclaim_copy(view));
     }
     return found->second;
+  }
+
+  void add_alike(const std::vector<int>& operands, const std::vector<int>& outputs) {
+    if (outputs.empty() || outputs[0] < 0) return;
+    for (const int operand : operands) {
+      if (operand >= 0) graph_.same(operand, outputs[0]);
+    }
   }
 
   void add(const c10::IValue& result, std::vector<int>& outputs) {

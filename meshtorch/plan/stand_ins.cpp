@@ -20,18 +20,15 @@ StandIns::StandIns(const std::vector<at::Tensor>& tensors, const Mesh& mesh,
     models.push_back(device_put(model, {mesh, specs[i]}));
   }
   std::set<const void*> done;  // a tensor may be given under several names
-  for (const at::Tensor& tensor : tensors) originals_.push_back({tensor, tensor.detach()});
   for (std::size_t i = 0; i < tensors.size(); ++i) {
-    if (done.insert(tensors[i].unsafeGetTensorImpl()).second) convert(tensors[i], models[i]);
+    if (!done.insert(tensors[i].unsafeGetTensorImpl()).second) continue;
+    originals_.push_back({tensors[i], tensors[i].detach()});
+    convert(tensors[i], models[i]);
   }
 }
 
 StandIns::~StandIns() {
-  std::set<const void*> done;
-  for (const Original& original : originals_) {
-    if (done.insert(original.tensor.unsafeGetTensorImpl()).second)
-      convert(original.tensor, original.value);
-  }
+  for (const Original& original : originals_) convert(original.tensor, original.value);
 }
 
 }  // namespace meshtorch

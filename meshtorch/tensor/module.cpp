@@ -19,17 +19,14 @@ TreeSlots slots_of(const torch::nn::Module& module) {
 }
 
 // Tensors reached by several paths share a tie.
-std::vector<int> ties(const std::vector<TreeSlot>& slots) {
-  std::map<const void*, std::vector<std::size_t>> places;
-  for (std::size_t i = 0; i < slots.size(); ++i)
-    places[slots[i].tensor.unsafeGetTensorImpl()].push_back(i);
-  std::vector<int> ties(slots.size(), -1);
-  int tie = 0;
-  for (std::size_t i = 0; i < slots.size(); ++i) {
-    const auto& mine = places.at(slots[i].tensor.unsafeGetTensorImpl());
-    if (mine.size() < 2 || mine.front() != i) continue;
-    for (const std::size_t place : mine) ties[place] = tie;
-    ++tie;
+std::vector<int> ties(const TreeSlots& tree) {
+  const std::vector<std::size_t> first = tree_detail::first_of_tied({&tree});
+  std::vector<int> ties(first.size(), -1);
+  int count = 0;
+  for (std::size_t i = 0; i < first.size(); ++i) {
+    if (first[i] == i) continue;
+    if (ties[first[i]] < 0) ties[first[i]] = count++;
+    ties[i] = ties[first[i]];
   }
   return ties;
 }
@@ -38,7 +35,7 @@ std::vector<int> ties(const std::vector<TreeSlot>& slots) {
 
 std::vector<Leaf> TreeSlots::leaves() const {
   std::vector<Leaf> leaves;
-  const std::vector<int> tie = ties(slots);
+  const std::vector<int> tie = ties(*this);
   for (std::size_t i = 0; i < slots.size(); ++i) {
     const TreeSlot& slot = slots[i];
     if (!slot.tensor.defined()) continue;
